@@ -1,0 +1,513 @@
+"""Run many independent problems, several chains each, in one compiled call.
+
+Work is cut three ways. Lanes: a block of `chains x problems` chains that fits the core's cache runs through all its
+steps as one array program (batch last). Devices: blocks are spread over devices by `shard_map`; a problem's chains
+stay together, since warm-up pools over them. Steps: the host calls a compiled segment of steps with donated state
+again and again, and between calls reports progress and takes the draws away. Sizes are padded, so the number of
+problems does not trigger compilation, and everything that varies over a study is a traced array.
+
+Keys: problem i, chain c uses fold_in(fold_in(key, i), c); key block k of `KEY_BLOCK` steps is split from fold_in of
+that key with k. What a chain draws depends on nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax, random
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as Spec
+
+from .errors import InputError
+from .models.base import Model, Observed
+from .samplers.base import LaneSampler
+
+#: Steps whose keys come from one split. Part of the definition of a chain's random numbers: do not tune.
+KEY_BLOCK = 20
+#: From this many records on, positions and z - n mu are kept in float64 (the algebra stays float32).
+FLOAT64_ABOVE = 1_000_000
+#: Result codes per chain.
+OK, NON_FINITE, NOT_MOVING = 0, 1, 2
+#: Lanes per block that keep a block's matrices in the L2 cache, by number of statistics (measured on CPU).
+_LANES_BY_STATISTICS = ((5, 512), (9, 320), (14, 192), (20, 128), (35, 64))
+_BLOCKS_PER_CALL = 8
+
+
+@dataclass(frozen=True)
+class Problems:
+    """T independent inference problems of one kind.
+
+    z: released statistics `[T, D]` in scaled units; n: numbers of records `[T]`; scale: noise scale per entry `[T, D]`
+    (Laplace b, Gaussian standard deviation); model: prior, leaves with or without a leading axis T; mechanism:
+    "laplace" or "gaussian"; exact: the exact statistics `[T, D]`, in simulations and for public data only.
+    """
+
+    z: np.ndarray
+    n: np.ndarray
+    scale: np.ndarray
+    model: Model
+    mechanism: str
+    exact: np.ndarray | None = None
+
+    def __post_init__(self):
+        z = np.asarray(self.z, np.float64)
+        if z.ndim != 2 or z.shape[1] != self.model_template().statistic_dim:
+            expected = self.model_template().statistic_dim
+            raise InputError(f"z must have shape [problems, {expected}]; got {z.shape}")
+        count = z.shape[0]
+        n = np.broadcast_to(np.asarray(self.n, np.float64), (count,))
+        scale = np.asarray(self.scale, np.float64)
+        scale = np.broadcast_to(scale[:, None] if scale.ndim == 1 else scale, z.shape)
+        if not np.isfinite(z).all():
+            raise InputError("z must be finite")
+        if not (np.isfinite(n).all() and (n >= 1).all()):
+            raise InputError("n must be at least 1 record in every problem")
+        if not (np.isfinite(scale).all() and (scale > 0).all()):
+            raise InputError("scale must be positive and finite in every problem")
+        object.__setattr__(self, "z", z)
+        object.__setattr__(self, "n", n)
+        object.__setattr__(self, "scale", scale)
+
+    def model_template(self) -> Model:
+        """The model of one problem (leaves without the leading axis T)."""
+        return jax.tree.map(lambda x: x[0], self.model) if self._batched() else self.model
+
+    def _batched(self) -> bool:
+        return jax.tree.leaves(self.model)[0].ndim > 0 and _rank_is_batched(self.model)
+
+    def batched_model(self) -> Model:
+        """The model with a leading axis T on every leaf."""
+        count = self.z.shape[0]
+        if self._batched():
+            return self.model
+        return jax.tree.map(lambda x: np.broadcast_to(np.asarray(x), (count, *x.shape)), self.model)
+
+    def take(self, index: Sequence[int] | np.ndarray) -> Problems:
+        """The problems at `index`."""
+        index = np.asarray(index)
+        exact = None if self.exact is None else self.exact[index]
+        model = jax.tree.map(lambda x: np.asarray(x)[index], self.batched_model())
+        return Problems(self.z[index], self.n[index], self.scale[index], model, self.mechanism, exact)
+
+    def __len__(self) -> int:
+        return len(self.z)
+
+
+def _rank_is_batched(model: Any) -> bool:
+    # every model has at least one scalar hyperparameter or declares the rank of its first leaf
+    return min(leaf.ndim for leaf in jax.tree.leaves(model)) > model.smallest_rank
+
+
+@dataclass
+class Run:
+    """What a run produced.
+
+    draws: reported parameters `[T, C, S, K]` in scaled units, or None when streaming; codes `[T, C]` (0 = ok, 1 = not
+    finite, 2 = not moving); accept and divergences `[T, C]`; batch_means and batch_squares `[T, C, batches, K]` (mean
+    and mean square of each segment's draws) and below `[T, C, K]` (draws below the truth) when streaming.
+    """
+
+    method: str
+    names: tuple[str, ...]
+    draws: np.ndarray | None
+    codes: np.ndarray
+    accept: np.ndarray
+    divergences: np.ndarray
+    seconds: float
+    compile_seconds: float
+    chains: int
+    draws_per_chain: int
+    batch_means: np.ndarray | None = None
+    batch_squares: np.ndarray | None = None
+    below: np.ndarray | None = None
+    settings: dict = field(default_factory=dict)
+    reruns: int = 0
+    rerun_seconds: float = 0.0
+    diagnostics: Any = None
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How T problems are cut: `problems_per_block` x chains lanes per block, `blocks` per call and device."""
+
+    chains: int
+    problems_per_block: int
+    blocks: int
+    devices: int
+    calls: int
+
+    @property
+    def problems_per_call(self) -> int:
+        return self.problems_per_block * self.blocks * self.devices
+
+
+def layout(count: int, chains: int, statistics: int, devices: int, chains_per_batch: int | None) -> Layout:
+    """Choose block sizes: cache-sized blocks, little padding, few distinct shapes."""
+    if chains_per_batch is not None:
+        if chains_per_batch < chains:
+            raise InputError(f"chains_per_batch must be at least chains = {chains}; got {chains_per_batch}")
+        per_block = chains_per_batch // chains
+    else:
+        lanes = next((w for d, w in _LANES_BY_STATISTICS if statistics <= d), 32)
+        if jax.default_backend() != "cpu":
+            lanes = 65536
+        widest = max(1, lanes // chains)
+        blocks = -(-count // (devices * widest))
+        per_block = -(-count // (devices * blocks))
+        step = 16 if per_block > 16 else (4 if per_block > 4 else 1)
+        per_block = -(-per_block // step) * step
+    blocks = min(_BLOCKS_PER_CALL, -(-count // (devices * per_block)))
+    calls = -(-count // (devices * per_block * blocks))
+    return Layout(chains, per_block, blocks, devices, calls)
+
+
+def needs_float64(n: np.ndarray) -> bool:
+    """Whether positions must be kept in float64 for these numbers of records."""
+    return bool(np.max(n) > FLOAT64_ABOVE)
+
+
+@contextlib.contextmanager
+def precision(float64: bool):
+    """64-bit arrays inside the context if asked for; otherwise leave the user's setting alone."""
+    if float64 and not jax.config.jax_enable_x64:
+        with jax.enable_x64(True):
+            yield
+    else:
+        yield
+
+
+# ---- compiled programs ---------------------------------------------------------------------------------------
+_PROGRAMS: dict[Any, Any] = {}
+#: Number of times a program was traced (tests count them).
+TRACES = {"init": 0, "segment": 0}
+
+
+def _lanes(x, chains: int):
+    """Repeat a per-problem array over chains: lane c * T + t holds problem t."""
+    return jnp.tile(x, (1,) * (x.ndim - 1) + (chains,))
+
+
+def _init_block(sampler: LaneSampler, chains: int, model, observed, keys):
+    TRACES["init"] += 1
+    model, observed = jax.tree.map(lambda x: _lanes(x, chains), (model, observed))
+    first = jax.vmap(lambda k: random.fold_in(k, np.uint32(0xFFFFFFFF)))(keys)
+    return sampler.init_lanes(model, observed, first, chains)
+
+
+def _segment_block(sampler: LaneSampler, chains: int, steps: int, thin: int, stream: bool, first, model, observed, truth, keys, carry):
+    """Run `steps` steps of one block; returns the carry and the thinned draws or their sums."""
+    TRACES["segment"] += 1
+    model, observed = jax.tree.map(lambda x: _lanes(x, chains), (model, observed))
+    per_chunk = max(thin, KEY_BLOCK)
+
+    def key_block(carry, block):
+        block_keys = jax.vmap(lambda k: random.fold_in(k, block))(keys)
+        step_keys = jax.vmap(lambda k: random.split(k, KEY_BLOCK), out_axes=1)(block_keys)
+        index = (block * KEY_BLOCK).astype(jnp.int32) + jnp.arange(KEY_BLOCK, dtype=jnp.int32)
+
+        def step(carry, x):
+            carry, draw = sampler.iterate_lanes(model, observed, carry, x[0], x[1], chains)
+            return carry, draw
+
+        carry, draws = lax.scan(step, carry, (step_keys, index))
+        kept = draws.parameters[thin - 1 :: thin] if thin <= KEY_BLOCK else draws.parameters[-1:]
+        return carry, (kept, draws.acceptance.mean(0), draws.divergent.sum(0, dtype=jnp.int32))
+
+    def chunk(carry, number):
+        blocks = per_chunk // KEY_BLOCK
+        start = first + number * np.uint32(blocks)
+        if blocks == 1:
+            return key_block(carry, start)
+        carry, (kept, acceptance, divergent) = lax.scan(
+            lambda c, b: key_block(c, start + b), carry, jnp.arange(blocks, dtype=jnp.uint32)
+        )
+        return carry, (kept[-1], acceptance.mean(0), divergent.sum(0, dtype=jnp.int32))
+
+    carry, (kept, acceptance, divergent) = lax.scan(
+        chunk, carry, jnp.arange(steps // per_chunk, dtype=jnp.uint32)
+    )
+    kept = kept.reshape(-1, *kept.shape[2:])  # [draws, K, B]
+    acceptance, divergent = acceptance.mean(0), divergent.sum(0, dtype=jnp.int32)
+    finite = sampler.finite_lanes(carry)
+    if stream:
+        target = _lanes(truth, chains)
+        shifted = kept - target[None]
+        below = (shifted < 0).sum(0, dtype=jnp.int32)
+        return carry, (shifted.mean(0), (shifted * shifted).mean(0), below, acceptance, divergent, finite)
+    return carry, (kept, acceptance, divergent, finite)
+
+
+def _spread(function: Callable, devices: int) -> Callable:
+    """Map over blocks on each device, and over devices; the first argument is shared by all blocks."""
+
+    def mapped(shared, *blocked):
+        return lax.map(lambda x: function(shared, *x), blocked)
+
+    if devices == 1:
+        return mapped
+    mesh = Mesh(np.array(jax.devices()[:devices]), ("blocks",))
+
+    def spread(shared, *blocked):
+        specs = (Spec(), *([Spec("blocks")] * len(blocked)))
+        return jax.shard_map(
+            mapped, mesh=mesh, in_specs=specs, out_specs=Spec("blocks"), check_vma=False
+        )(shared, *blocked)
+
+    return spread
+
+
+def _compiled(tag, function, args, donate: tuple[int, ...] = ()) -> tuple[Any, float]:
+    """Compile once per (tag, shapes); returns the executable and the seconds spent compiling now."""
+    leaves, tree = jax.tree.flatten(args)
+    signature = (tag, tree, tuple((x.shape, str(x.dtype)) for x in leaves), jax.config.jax_enable_x64)
+    if signature in _PROGRAMS:
+        return _PROGRAMS[signature], 0.0
+    start = time.perf_counter()
+    _PROGRAMS[signature] = jax.jit(function, donate_argnums=donate).lower(*args).compile()
+    return _PROGRAMS[signature], time.perf_counter() - start
+
+
+def _place(tree, devices: int):
+    """Put block-major arrays onto the devices (blocks are the leading axis)."""
+    if devices == 1:
+        return jax.tree.map(jnp.asarray, tree)
+    mesh = Mesh(np.array(jax.devices()[:devices]), ("blocks",))
+    return jax.tree.map(lambda x: jax.device_put(x, NamedSharding(mesh, Spec("blocks"))), tree)
+
+
+# ---- the run -------------------------------------------------------------------------------------------------
+def run_chains(
+    sampler: LaneSampler,
+    problems: Problems,
+    *,
+    seed: int,
+    chains: int = 2,
+    draws: int = 500,
+    thin: int = 1,
+    truth: np.ndarray | None = None,
+    stream: bool = False,
+    chains_per_batch: int | None = None,
+    devices: int | None = None,
+    segment: int | None = None,
+    first_problem: int | np.ndarray = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> Run:
+    """Run `chains` chains on every problem with one sampler; no rerun, no diagnosis.
+
+    Args:
+        sampler: a lane sampler (`dpjax.samplers`).
+        problems: T problems.
+        seed: seed of the run; problem i is keyed by `first_problem + i` (or by `first_problem[i]`).
+        chains, draws: per problem and per chain; `draws` are kept after the sampler's own warm-up.
+        thin: keep every thin-th step; a divisor or a multiple of 20.
+        truth: `[T, K]` reported parameters to rank against (streaming).
+        stream: keep segment sums instead of draws; memory does not grow with `draws`.
+        chains_per_batch: lanes per block (default: cache-sized).
+        devices: how many devices (default: all of the default backend).
+        segment: steps per host call (default: about 8 calls after warm-up).
+        progress: called on the host with (steps done, steps in all), over all groups.
+
+    Raises:
+        InputError: sizes out of range.
+    """
+    count, statistics = problems.z.shape
+    for name, value in (("chains", chains), ("draws", draws), ("thin", thin)):
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+            raise InputError(f"{name} must be a whole number, at least 1; got {value!r}")
+    if KEY_BLOCK % thin and thin % KEY_BLOCK:
+        raise InputError(f"thin must be a divisor or a multiple of {KEY_BLOCK}; got {thin}")
+    if count == 0:
+        raise InputError("there must be at least one problem")
+    if stream and truth is None:
+        raise InputError("streaming needs the true parameters to rank against")
+    available = len(jax.devices())
+    devices = min(available, count) if devices is None else devices
+    if not 1 <= devices <= available:
+        raise InputError(f"devices must lie in 1..{available}; got {devices}")
+    plan = layout(count, chains, statistics, devices, chains_per_batch)
+    float64 = needs_float64(problems.n)
+    names = problems.model_template().parameter_names
+
+    chunk = max(thin, KEY_BLOCK)
+    warm = -(-sampler.warmup_iterations // chunk) * chunk
+    # draws may start a little after the warm-up's end, so that segments are whole chunks
+    sampling = -(-draws * thin // chunk) * chunk
+    if segment is None:
+        segment = max(chunk, -(-sampling // 8 // chunk) * chunk)
+    segment = -(-segment // chunk) * chunk
+    warm_calls, sample_calls = -(-warm // segment), -(-sampling // segment)
+    total = warm_calls + sample_calls
+
+    with precision(float64):
+        state = jnp.float64 if float64 or jax.config.jax_enable_x64 else jnp.float32
+        work = jnp.float64 if jax.config.jax_enable_x64 and not float64 else jnp.float32
+        run = _Groups(sampler, problems, plan, seed, first_problem, truth, state, work)
+        pieces: list[list[Any]] = []
+        seconds = compile_seconds = 0.0
+        for group in range(plan.calls):
+            args = run.arguments(group)
+            spent, compiled, kept = _run_group(
+                sampler, plan, args, segment, thin, stream, warm_calls, sample_calls,
+                (lambda done, g=group: progress(g * total + done, plan.calls * total)) if progress else None,
+            )
+            seconds, compile_seconds = seconds + spent, compile_seconds + compiled
+            pieces.append(kept)
+        return _collect(pieces, plan, count, names, sampler, draws, stream, truth, seconds, compile_seconds,
+                        {"thin": thin, "segment": segment, "seed": seed, "key_block": KEY_BLOCK,
+                         "lanes_per_block": plan.problems_per_block * chains, "devices": devices,
+                         "float64_positions": float64})
+
+
+@dataclass
+class _Groups:
+    """Cuts the problems into the block-major arrays of each call."""
+
+    sampler: LaneSampler
+    problems: Problems
+    plan: Layout
+    seed: int
+    first_problem: int | np.ndarray
+    truth: np.ndarray | None
+    state: Any
+    work: Any
+
+    def arguments(self, group: int):
+        plan, problems = self.plan, self.problems
+        size, count = plan.problems_per_call, len(problems)
+        slots = np.arange(group * size, (group + 1) * size)
+        index = np.where(slots < count, slots, 0)  # padding repeats problem 0 under its own keys
+        numbers = (
+            slots + self.first_problem
+            if np.ndim(self.first_problem) == 0
+            else np.where(slots < count, np.asarray(self.first_problem)[index], slots + 2**31)
+        )
+
+        def blocked(x, dtype):
+            x = np.asarray(x)[index].astype(dtype)
+            x = x.reshape(plan.blocks * plan.devices, plan.problems_per_block, *x.shape[1:])
+            return np.moveaxis(x, 1, -1)
+
+        z, n, scale = problems.z, problems.n, problems.scale
+        observed = Observed(
+            blocked(z / scale, self.state),
+            blocked(n[:, None] / scale, self.state),
+            blocked(np.sqrt(n)[:, None] / scale, self.work),
+            blocked(n, self.state),
+        )
+        model = jax.tree.map(lambda x: blocked(x, self.work), problems.batched_model())
+        width = len(problems.model_template().parameter_names)
+        truth = np.zeros((count, width)) if self.truth is None else np.asarray(self.truth)
+        base = random.key(self.seed, impl="threefry2x32")
+        chain_keys = jax.vmap(
+            lambda i: jax.vmap(lambda c: random.fold_in(random.fold_in(base, i), c))(
+                jnp.arange(plan.chains, dtype=jnp.uint32)
+            )
+        )(jnp.asarray(numbers.astype(np.uint32)))
+        chain_keys = chain_keys.reshape(plan.blocks * plan.devices, plan.problems_per_block, plan.chains)
+        chain_keys = jnp.swapaxes(chain_keys, 1, 2).reshape(plan.blocks * plan.devices, -1)
+        return _place((model, observed, blocked(truth, self.work), chain_keys), plan.devices)
+
+
+def _run_group(sampler, plan, args, segment, thin, stream, warm_calls, sample_calls, progress):
+    """All segments of one group of blocks; returns seconds, compile seconds and what each segment kept."""
+    model, observed, truth, keys = args
+    chains = plan.chains
+    tag = (sampler, chains, plan.devices)
+    zero = jnp.zeros((), jnp.uint32)
+    init, compiled = _compiled(
+        ("init", *tag),
+        _spread(lambda _, m, o, k: _init_block(sampler, chains, m, o, k), plan.devices),
+        (zero, model, observed, keys),
+    )
+    start = time.perf_counter()
+    carry = jax.block_until_ready(init(zero, model, observed, keys))
+    spent = time.perf_counter() - start
+    program, more = _compiled(
+        ("segment", *tag, segment, thin, stream),
+        _spread(
+            lambda first, m, o, t, k, c: _segment_block(
+                sampler, chains, segment, thin, stream, first, m, o, t, k, c
+            ),
+            plan.devices,
+        ),
+        (zero, model, observed, truth, keys, carry),
+        donate=(5,),
+    )
+    kept = []
+    start = time.perf_counter()
+    # the draws' first segment begins at a segment boundary at or after the end of warm-up
+    for call in range(warm_calls + sample_calls):
+        first = jnp.asarray(call * (segment // KEY_BLOCK), jnp.uint32)
+        carry, out = program(first, model, observed, truth, keys, carry)
+        if call >= warm_calls:
+            kept.append(out)
+        if progress is not None:
+            jax.block_until_ready(carry)
+            progress(call + 1)
+    jax.block_until_ready((carry, kept))
+    spent += time.perf_counter() - start
+    return spent, compiled + more, [jax.tree.map(np.asarray, out) for out in kept]
+
+
+def _collect(pieces, plan, count, names, sampler, draws, stream, truth, seconds, compile_seconds, settings) -> Run:
+    """Undo the block layout: lanes back to [T, C]."""
+    chains, per_block = plan.chains, plan.problems_per_block
+
+    def unblock(x):  # [blocks, ..., C * T'] -> [T, C, ...]
+        x = x.reshape(*x.shape[:-1], chains, per_block)
+        x = np.moveaxis(x, (-1, -2), (1, 2))
+        return x.reshape(-1, *x.shape[2:])
+
+    def gather(position, stack_axis=None):
+        groups = []
+        for kept in pieces:
+            parts = [unblock(out[position]) for out in kept]
+            groups.append(np.concatenate(parts, 2) if stack_axis is None else np.stack(parts, stack_axis))
+        return np.concatenate(groups)[:count]
+
+    common = {
+        "method": sampler.name, "names": names, "seconds": seconds, "compile_seconds": compile_seconds,
+        "chains": chains, "settings": settings,
+    }
+    accept, divergences, finite = (gather(k, 2) for k in ((3, 4, 5) if stream else (1, 2, 3)))
+    codes = np.where(finite.all(2), OK, NON_FINITE)
+    codes = np.where((codes == OK) & (accept.mean(2) < 1e-3), NOT_MOVING, codes)
+    common |= {"codes": codes, "accept": accept.mean(2), "divergences": divergences.sum(2)}
+    if not stream:
+        return Run(draws=gather(0)[:, :, :draws], draws_per_chain=draws, **common)
+    shift = np.asarray(truth, np.float64)[:, None, None]
+    mean, square = gather(0, 2).astype(np.float64), gather(1, 2).astype(np.float64)
+    batches = mean.shape[2]
+    per_batch = settings["segment"] // settings["thin"]
+    return Run(
+        draws=None, draws_per_chain=batches * per_batch, below=gather(2, 2).sum(2),
+        batch_means=mean + shift, batch_squares=square + 2 * shift * mean + shift**2, **common,
+    )
+
+
+def replace_problems(run: Run, index: np.ndarray, other: Run) -> Run:
+    """Put the draws of `other` (same problems, more chains) into places `index` of `run`.
+
+    Extra chains are interleaved, draw by draw, into the slots of the first run, so that shapes stay equal.
+    """
+    ratio = other.chains // run.chains
+    if len(index) == len(run.codes):
+        return replace(
+            other, seconds=run.seconds + other.seconds, compile_seconds=run.compile_seconds + other.compile_seconds
+        )
+    step = np.arange(run.draws.shape[2])
+    chain = np.arange(run.chains)[:, None] + run.chains * (step % ratio)[None]
+    run.draws[index] = other.draws[:, chain, step[None]]
+    first = slice(0, run.chains)
+    run.codes[index] = other.codes.max(1)[:, None]
+    run.accept[index], run.divergences[index] = other.accept[:, first], other.divergences[:, first]
+    run.seconds += other.seconds
+    run.compile_seconds += other.compile_seconds
+    return run

@@ -1,0 +1,226 @@
+"""Noise mechanisms: simulation, densities, scale mixtures for samplers, and what they promise.
+
+The noise drawn here is for simulation and calibration: it comes from a seedable generator in floating point
+and protects nobody. A real release draws its noise through OpenDP (`dpjax.release`), which never imports this
+module.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Key
+
+from dpjax._gaussian import analytic_gaussian_sigma, gaussian_delta, gaussian_epsilon
+from dpjax.errors import InputError
+from dpjax.statistics import check_number
+
+__all__ = [
+    "Gaussian",
+    "Laplace",
+    "PrivacyStatement",
+    "analytic_gaussian_sigma",
+    "gaussian_delta",
+    "gaussian_epsilon",
+    "mechanism",
+]
+
+
+@dataclass(frozen=True)
+class PrivacyStatement:
+    """What a mechanism promises, in OpenDP's terms: inputs at distance d_in give outputs at distance at most
+    `privacy_map(d_in)`. The adjacency of records enters through the sensitivity of the statistic."""
+
+    input_domain: str
+    input_metric: str
+    output_measure: str
+    privacy_map: str
+    norm: str
+    adjacency: tuple[str, ...]
+    reference: str
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Laplace:
+    """z = s + Laplace noise of scale b per entry.
+
+    Args:
+        scale: b, [D], > 0, in the units of the statistic (leading axes allowed under `vmap`).
+    """
+
+    scale: Any  # an array; JAX also rebuilds pytrees with placeholders, which a narrower type would refuse
+
+    kind: ClassVar[str] = "laplace"
+    random_scales: ClassVar[bool] = True
+    statement: ClassVar[PrivacyStatement] = PrivacyStatement(
+        input_domain="vectors of D finite numbers, D public",
+        input_metric="L1 distance between the statistics of adjacent tables",
+        output_measure="pure differential privacy (max divergence)",
+        privacy_map="epsilon = L1 sensitivity / smallest scale",
+        norm="l1",
+        adjacency=("replace-one", "add-remove (the number of records then needs noise of its own)"),
+        reference="Dwork, McSherry, Nissim and Smith 2006, Theorem 1; in releases OpenDP's"
+        " make_laplace (discrete Laplace noise on a fine grid: Canonne, Kamath and Steinke 2020)",
+    )
+
+    def simulate(
+        self, key: Key[Array, ""], shape: tuple[int, ...] = (), dtype: Any = None
+    ) -> Float[Array, "*shape D"]:
+        """Draw noise for a simulation; it protects nobody.
+
+        Args:
+            key: typed key.
+            shape: leading axes of independent draws.
+            dtype: of the result; that of `scale` if None.
+
+        Returns:
+            z - s, [*shape, D], in the units of the statistic.
+        """
+        scale = jnp.asarray(self.scale, dtype)
+        return jax.random.laplace(key, (*shape, *scale.shape), scale.dtype) * _lift(
+            scale, len(shape) + scale.ndim
+        )
+
+    def log_density(self, z: Float[Array, "*shape D"], s: Float[Array, "*shape D"]) -> Float[Array, "*shape"]:
+        """log p(z | s), summed over entries."""
+        scale = _lift(jnp.asarray(self.scale, z.dtype), z.ndim)
+        return jnp.sum(-jnp.abs(z - s) / scale - jnp.log(2 * scale), axis=-1)
+
+    def noise_sd(self) -> Float[Array, " D"]:
+        """Standard deviation of the noise, sqrt(2) b."""
+        return jnp.asarray(self.scale) * math.sqrt(2.0)
+
+    def init_scales(self, residual: Float[Array, " D"]) -> Float[Array, " D"]:
+        """Start of the mixing variances w: their conditional mean |e| + 1 (SPEC B10).
+
+        Args:
+            residual: e = (z - s) / b, in units of the scale.
+
+        Returns:
+            w = omega^2 / b^2; e | w ~ N(0, w), w ~ Exponential(rate 1/2).
+        """
+        return jnp.abs(residual) + 1
+
+    def noise_variance(self, scales: Float[Array, " D"]) -> Float[Array, " D"]:
+        """Variance of e given the mixing variances, in units of b^2: w itself."""
+        return scales
+
+    def update_scales(self, key: Key[Array, ""], residual: Float[Array, " D"]) -> Float[Array, " D"]:
+        """Exact draw of w | e (`dpjax.kernels.augmentation.laplace_scales`)."""
+        from dpjax.kernels.augmentation import laplace_scales
+
+        return laplace_scales(key, residual)
+
+    def privacy_map(self, sensitivity: Any) -> float:
+        """epsilon = sensitivity / smallest scale, rounded up.
+
+        Args:
+            sensitivity: L1, > 0, in the units of the statistic.
+        """
+        return math.nextafter(_sensitivity(sensitivity) / _smallest(self.scale), math.inf)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Gaussian:
+    """z = s + normal noise of standard deviation sigma per entry.
+
+    Args:
+        scale: sigma, [D], > 0, in the units of the statistic (leading axes allowed under `vmap`).
+    """
+
+    scale: Any
+
+    kind: ClassVar[str] = "gaussian"
+    random_scales: ClassVar[bool] = False
+    statement: ClassVar[PrivacyStatement] = PrivacyStatement(
+        input_domain="vectors of D finite numbers, D public",
+        input_metric="L2 distance between the statistics of adjacent tables (half-vectorised, SPEC A4)",
+        output_measure="approximate differential privacy (epsilon, delta)",
+        privacy_map="delta = Phi(D/2s - eps s/D) - exp(eps) Phi(-D/2s - eps s/D), s the smallest scale",
+        norm="l2",
+        adjacency=("replace-one", "add-remove (the number of records then needs noise of its own)"),
+        reference="Balle and Wang 2018, Theorem 8",
+    )
+
+    def simulate(
+        self, key: Key[Array, ""], shape: tuple[int, ...] = (), dtype: Any = None
+    ) -> Float[Array, "*shape D"]:
+        """Draw noise for a simulation; it protects nobody. Arguments as `Laplace.simulate`."""
+        scale = jnp.asarray(self.scale, dtype)
+        return jax.random.normal(key, (*shape, *scale.shape), scale.dtype) * _lift(
+            scale, len(shape) + scale.ndim
+        )
+
+    def log_density(self, z: Float[Array, "*shape D"], s: Float[Array, "*shape D"]) -> Float[Array, "*shape"]:
+        """log p(z | s), summed over entries."""
+        scale = _lift(jnp.asarray(self.scale, z.dtype), z.ndim)
+        return jnp.sum(-0.5 * ((z - s) / scale) ** 2 - jnp.log(scale) - 0.5 * math.log(2 * math.pi), axis=-1)
+
+    def noise_sd(self) -> Float[Array, " D"]:
+        """Standard deviation of the noise: the scale itself."""
+        return jnp.asarray(self.scale)
+
+    def init_scales(self, residual: Float[Array, " D"]) -> Float[Array, " D"]:
+        """Mixing variances in units of sigma^2: always 1."""
+        return jnp.ones_like(residual)
+
+    def noise_variance(self, scales: Float[Array, " D"]) -> Float[Array, " D"]:
+        """Variance of e = (z - s) / sigma given the mixing variances."""
+        return scales
+
+    def update_scales(self, key: Key[Array, ""], residual: Float[Array, " D"]) -> Float[Array, " D"]:
+        """Always 1: normal noise is no mixture."""
+        return jnp.ones_like(residual)
+
+    def privacy_map(self, sensitivity: Any, delta: Any) -> float:
+        """Smallest epsilon at this delta (`gaussian_epsilon`).
+
+        Args:
+            sensitivity: L2, > 0, in the units of the statistic.
+            delta: inside (0, 1).
+        """
+        return gaussian_epsilon(_smallest(self.scale), _sensitivity(sensitivity), delta)
+
+
+MECHANISMS: dict[str, type[Laplace] | type[Gaussian]] = {"laplace": Laplace, "gaussian": Gaussian}
+
+
+def mechanism(kind: str, scale: Any) -> Laplace | Gaussian:
+    """The mechanism of a release file.
+
+    Args:
+        kind: "laplace" or "gaussian".
+        scale: [D] numbers > 0 (`Release.scale`), in the units of the statistic.
+
+    Raises:
+        InputError: unknown kind; a scale that is not finite and > 0.
+    """
+    if kind not in MECHANISMS:
+        raise InputError(f"mechanism must be one of {', '.join(MECHANISMS)}, got {kind!r}")
+    values = np.asarray(scale)
+    if values.dtype.kind not in "iuf" or not np.all(np.isfinite(values) & (values > 0)):
+        raise InputError("noise scales must be finite numbers > 0")
+    return MECHANISMS[kind](jnp.asarray(values, jnp.result_type(float)))
+
+
+def _lift(scale: Array, ndim: int) -> Array:
+    """Leading axes of length 1 up to `ndim` axes: ranks are never broadcast silently here."""
+    return scale.reshape((1,) * max(ndim - scale.ndim, 0) + scale.shape)
+
+
+def _smallest(scale: Any) -> float:
+    return float(np.min(np.asarray(scale, dtype=np.float64)))
+
+
+def _sensitivity(value: Any) -> float:
+    number = check_number(value, "sensitivity must be a finite number > 0")
+    if not number > 0:
+        raise InputError(f"sensitivity must be a finite number > 0, got {value!r}")
+    return number

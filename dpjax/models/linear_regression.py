@@ -1,0 +1,421 @@
+"""Bayesian linear regression on released products of the record (S0; S4 ch. 5; SPEC C1-C10; DESIGN section 7).
+
+Record r = (x, y), x ~ N(mu, L L'), y | x ~ N(theta_0 + x' beta, sigma^2), that is r ~ N(m, G G') with
+m = (mu, alpha), alpha = theta_0 + mu' beta, G = [[L, 0], [beta' L, sigma]].
+Prior: sigma^2 ~ InvGamma(a0, b0), theta | sigma^2 ~ N(theta_mean, sigma^2 Lambda^{-1}) with Lambda a PRECISION
+(SPEC C8), Sigma_x = L L' ~ InvWishart(psi, nu), mu | Sigma_x ~ N(x_mean, Sigma_x / kappa).
+Unconstrained: phi = (mu [p], alpha, beta [p], log sigma^2, ell [p], c [p (p - 1) / 2]) with L_ii = exp(ell_i),
+L_ij = exp(ell_i) c_ij for i > j. P = D: as many coordinates as statistics, for every p.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax, random
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from ..errors import InputError
+from ..kernels.batching import batch_last
+from ..kernels.marginal import gaussian_marginal
+from ..kernels.products import (
+    pairs,
+    product_covariance,
+    product_deviation,
+    product_mean,
+    product_pullback,
+)
+from ..kernels.symmetric import gram_lanes, matmul_lanes, matvec_lanes, take
+from .base import Model, Observed
+
+
+@cache
+def _below(p: int) -> tuple[np.ndarray, np.ndarray]:
+    """Row and column of each coordinate c_ij, i > j, in row order."""
+    return np.tril_indices(p, -1)
+
+
+@cache
+def _scatter(p: int) -> np.ndarray:
+    """`[p, p]` index of c_ij in (0, c): 0 where there is none."""
+    index = np.zeros((p, p), np.int32)
+    i, j = _below(p)
+    index[i, j] = 1 + np.arange(len(i))
+    return index
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class LinearRegression(Model):
+    """Prior of the regression; every field is an array leaf, so problems of one call may have different priors.
+
+    Fields: theta_mean `[q]` and theta_precision `[q, q]` (q = p + 1, intercept first), sigma2_shape `[]`,
+    sigma2_scale `[]`, x_mean `[p]`, kappa `[]`, psi `[p, p]`, nu `[]`; all in scaled units.
+    """
+
+    theta_mean: Float[Array, "q *B"]
+    theta_precision: Float[Array, "q q *B"]
+    sigma2_shape: Float[Array, " *B"]
+    sigma2_scale: Float[Array, " *B"]
+    x_mean: Float[Array, "p *B"]
+    kappa: Float[Array, " *B"]
+    psi: Float[Array, "p p *B"]
+    nu: Float[Array, " *B"]
+
+    kind = "linear-regression"
+
+    # ---- construction --------------------------------------------------------------------------------------
+    @classmethod
+    def create(
+        cls,
+        p: int,
+        *,
+        theta_mean=0.0,
+        theta_precision=1.0,
+        sigma2_shape=20.0,
+        sigma2_scale=0.5,
+        x_mean=0.0,
+        kappa=1.0,
+        psi=1.0,
+        nu=None,
+        dtype=jnp.float32,
+    ) -> LinearRegression:
+        """Build and check a prior for p features; scalars stand for a constant vector or a multiple of I.
+
+        Raises:
+            InputError: wrong shape, not finite, not positive (definite), or nu <= p - 1.
+        """
+        if isinstance(p, bool) or not isinstance(p, int | np.integer) or p < 1:
+            raise InputError(f"p must be a whole number of features, at least 1; got {p!r}")
+        q = p + 1
+
+        def vector(name, value, size):
+            value = np.asarray(value, np.float64)
+            value = np.full(size, float(value)) if value.ndim == 0 else value
+            if value.shape != (size,) or not np.isfinite(value).all():
+                raise InputError(f"{name} must be {size} finite numbers; got shape {value.shape}: {value}")
+            return value
+
+        def matrix(name, value, size):
+            value = np.asarray(value, np.float64)
+            value = float(value) * np.eye(size) if value.ndim == 0 else value
+            if value.shape != (size, size) or not np.isfinite(value).all():
+                raise InputError(f"{name} must be a finite {size} x {size} matrix; got shape {value.shape}")
+            if np.abs(value - value.T).max() > 1e-8 * np.abs(value).max() or np.linalg.eigvalsh(value)[0] <= 0:
+                raise InputError(f"{name} must be symmetric and positive definite; got {value.tolist()}")
+            return value
+
+        def positive(name, value, above=0.0):
+            array = np.asarray(value)
+            if array.dtype.kind not in "iuf" or array.ndim != 0 or not np.isfinite(array) or array <= above:
+                raise InputError(f"{name} must be a finite number above {above:g}; got {value!r}")
+            return float(array)
+
+        leaves = {
+            "theta_mean": vector("theta_mean", theta_mean, q),
+            "theta_precision": matrix("theta_precision", theta_precision, q),
+            "sigma2_shape": positive("sigma2_shape", sigma2_shape),
+            "sigma2_scale": positive("sigma2_scale", sigma2_scale),
+            "x_mean": vector("x_mean", x_mean, p),
+            "kappa": positive("kappa", kappa),
+            "psi": matrix("psi", psi, p),
+            "nu": positive("nu", 49.0 + p if nu is None else nu, above=p - 1.0),
+        }
+        return cls(**{name: jnp.asarray(value, dtype) for name, value in leaves.items()})
+
+    @classmethod
+    def s0(cls, p: int, dtype=jnp.float32) -> LinearRegression:
+        """Prior of the experiments of S0 section 4.2 (for p > 1: nu = 49 + p, psi = I)."""
+        return cls.create(p, theta_precision=0.5 / 19, dtype=dtype)
+
+    @classmethod
+    def weak(cls, p: int, dtype=jnp.float32) -> LinearRegression:
+        """Default prior of `fit`: weak on variables scaled to [-1, 1].
+
+        sigma^2 has mean .15 and sd .15; each coefficient has sd 1 at sigma^2 = .15; each covariate variance has
+        mean 1/4 (a uniform variable has 1/3) and its mean has that variance.
+        """
+        return cls.create(
+            p,
+            theta_precision=0.15,
+            sigma2_shape=3.0,
+            sigma2_scale=0.3,
+            psi=1.0,
+            nu=p + 5.0,
+            dtype=dtype,
+        )
+
+    def astype(self, dtype) -> LinearRegression:
+        """The same prior with leaves of another dtype."""
+        return jax.tree.map(lambda x: jnp.asarray(x, dtype), self)
+
+    def as_dict(self) -> dict:
+        """Hyperparameters by name as plain lists and floats (the layout of `prior.toml`)."""
+        plain = {f.name: np.asarray(getattr(self, f.name), np.float64).tolist() for f in fields(self)}
+        covariates = {"mean": plain.pop("x_mean"), **{k: plain.pop(k) for k in ("kappa", "psi", "nu")}}
+        return {**plain, "covariates": covariates}
+
+    # ---- sizes and names -----------------------------------------------------------------------------------
+    @property
+    def p(self) -> int:
+        return self.x_mean.shape[0]
+
+    @property
+    def dim(self) -> int:
+        return self.statistic_dim
+
+    @property
+    def statistic_dim(self) -> int:
+        return len(pairs(self.p)[0])
+
+    @property
+    def parameter_names(self) -> tuple[str, ...]:
+        return parameter_names(self.p)
+
+    # ---- coordinates ---------------------------------------------------------------------------------------
+    def _split(self, phi):
+        p = self.p
+        return phi[:p], phi[p], phi[p + 1 : 2 * p + 1], phi[2 * p + 1], phi[2 * p + 2 : 3 * p + 2], phi[3 * p + 2 :]
+
+    def _unit_lower_lanes(self, c, like):
+        """I + U with U strictly lower triangular, `[p, p, B]`."""
+        p = self.p
+        eye = jnp.broadcast_to(jnp.eye(p, dtype=like.dtype)[..., None], (p, p, like.shape[-1]))
+        if p == 1:
+            return eye
+        return eye + jnp.concatenate([jnp.zeros_like(like[:1]), c])[_scatter(p)]
+
+    def _record_lanes(self, phi):
+        """Mean m `[q, B]`, factor G `[q, q, B]` and covariance C `[q, q, B]` of one record."""
+        mu, alpha, beta, log_s2, ell, c = self._split(phi)
+        lower = self._unit_lower_lanes(c, ell) * jnp.exp(ell)[:, None]
+        last = matvec_lanes(jnp.swapaxes(lower, 0, 1), beta)
+        sigma = jnp.exp(0.5 * log_s2)
+        g = jnp.concatenate(
+            [jnp.pad(lower, ((0, 0), (0, 1), (0, 0))), jnp.concatenate([last, sigma[None]])[None]], axis=0
+        )
+        m = jnp.concatenate([mu, alpha[None]])
+        return m, g, matmul_lanes(g, jnp.swapaxes(g, 0, 1))
+
+    def moments_lanes(self, phi):
+        m, _, c = self._record_lanes(phi)
+        return product_mean.lanes(m, c), product_covariance.lanes(m, c)
+
+    def residual_lanes(self, phi, observed: Observed):
+        work, root = observed.root_n_over_b.dtype, observed.root_n_over_b
+        m, _, c = self._record_lanes(phi)
+        residual = (observed.z - observed.n_over_b * product_mean.lanes(m, c)).astype(work)
+        covariance = product_covariance.lanes(m.astype(work), c.astype(work))
+        return residual, covariance * root[:, None] * root[None]
+
+    def mean_jacobian_lanes(self, phi):
+        """Each column is u_a h_b + h_a u_b for a pair of vectors (u, h) over r~: no differentiation needed."""
+        p = self.p
+        _, _, beta, log_s2, ell, _ = self._split(phi)
+        m, g, c = self._record_lanes(phi)
+        lanes, zero = phi.shape[-1], jnp.zeros_like(m[:1])
+        y = p + 1
+        extended_c = jnp.concatenate([jnp.zeros_like(c[:1]), c])  # rows over r~, columns over r
+        extended_g = jnp.concatenate([jnp.zeros_like(g[:1]), g])
+        unit = jnp.broadcast_to(jnp.eye(p + 2, dtype=phi.dtype)[..., None], (p + 2, p + 2, lanes))
+        mt = jnp.concatenate([zero + 1.0, m])
+        u_x = [unit[:, 1 + i] for i in range(p)]
+        u_y = unit[:, y]
+        tilted = [u_x[i] + unit[:, y] * beta[i][None] for i in range(p)]
+        below_i, below_j = _below(p)
+        u = (
+            u_x
+            + [u_y]
+            + [u_y] * p
+            + [u_y]
+            + tilted
+            + [tilted[i] * jnp.exp(ell[i])[None] for i in below_i]
+        )
+        h = (
+            [mt] * (p + 1)
+            + [extended_c[:, k] for k in range(p)]
+            + [u_y * (0.5 * jnp.exp(log_s2))[None]]
+            + [extended_c[:, i] for i in range(p)]
+            + [extended_g[:, j] for j in below_j]
+        )
+        u, h = jnp.stack(u, axis=1), jnp.stack(h, axis=1)
+        a, b = pairs(p)
+        return u[a] * h[b] + h[a] * u[b]
+
+    def _prior_lanes(self, phi):
+        """Log prior and the pieces its gradient needs."""
+        p = self.p
+        mu, alpha, beta, log_s2, ell, c = self._split(phi)
+        precision = jnp.exp(-log_s2)
+        theta = jnp.concatenate([(alpha - (mu * beta).sum(0))[None], beta])
+        offset = theta - self.theta_mean
+        pulled = matvec_lanes(self.theta_precision, offset)
+        quadratic = (offset * pulled).sum(0)
+        unit_lower = self._unit_lower_lanes(c, ell)
+        inverse = jnp.broadcast_to(jnp.eye(p, dtype=phi.dtype)[..., None], unit_lower.shape)
+        if p > 1:
+            strict = unit_lower - inverse
+            inverse = lax.fori_loop(
+                0, p, lambda k, x: x - take(strict, k, 1)[:, None] * take(x, k, 0)[None], inverse
+            )
+        inverse = inverse * jnp.exp(-ell)[None]  # L^{-1}
+        sigma_inverse = gram_lanes(inverse, inverse)
+        shift = mu - self.x_mean
+        scatter = self.psi + self.kappa[None, None] * shift[:, None] * shift[None]
+        weighted = matmul_lanes(sigma_inverse, scatter)
+        trace = sum(weighted[i, i] for i in range(p))
+        q = p + 1.0
+        value = (
+            -(0.5 * q + self.sigma2_shape) * log_s2
+            - precision * (0.5 * quadratic + self.sigma2_scale)
+            - (self.nu + 1.0) * ell.sum(0)
+            - 0.5 * trace
+        )
+        return value, (precision, pulled, quadratic, unit_lower, inverse, sigma_inverse, shift, weighted)
+
+    def log_prior_lanes(self, phi):
+        return self._prior_lanes(phi)[0]
+
+    def log_density_and_grad_lanes(self, phi, w, observed: Observed):
+        p, root = self.p, observed.root_n_over_b
+        residual, covariance = self.residual_lanes(phi, observed)
+        phi = phi.astype(root.dtype)
+        mu, _, beta, log_s2, ell, c = self._split(phi)
+        m, g, cov = self._record_lanes(phi)
+        value, by_mean, by_covariance = gaussian_marginal.lanes(residual, covariance, w)
+        d_m, d_c = product_pullback.lanes(
+            m,
+            cov,
+            by_mean * observed.n_over_b.astype(root.dtype),
+            by_covariance * root[:, None] * root[None],
+        )
+        prior, pieces = self._prior_lanes(phi)
+        precision, pulled, quadratic, unit_lower, inverse, sigma_inverse, shift, weighted = pieces
+        by_theta = -precision[None] * pulled
+        dc_c, dc_g = matmul_lanes(d_c, cov), matmul_lanes(d_c, g)
+        scale = jnp.exp(ell)
+        d_lower = matmul_lanes(weighted, jnp.swapaxes(inverse, 0, 1))  # of -tr(psi' Sigma^{-1}) / 2 by L
+        d_lower = d_lower * scale[:, None] + 2.0 * (dc_g[:p, :p] + beta[:, None] * dc_g[p, :p][None]) * scale[:, None]
+        d_mu = d_m[:p] - by_theta[0][None] * beta - self.kappa[None] * matvec_lanes(sigma_inverse, shift)
+        d_alpha = d_m[p] + by_theta[0]
+        d_beta = 2.0 * dc_c[p, :p] + by_theta[1:] - by_theta[0][None] * mu
+        d_log_s2 = (
+            d_c[p, p] * jnp.exp(log_s2)
+            - (0.5 * (p + 1.0) + self.sigma2_shape)
+            + precision * (0.5 * quadratic + self.sigma2_scale)
+        )
+        # row i of L is exp(ell_i) (c_i, 1, 0): d ell_i = sum_j (d / d L_ij) L_ij, d c_ij = (d / d L_ij) exp(ell_i)
+        d_ell = (d_lower * unit_lower).sum(1) - (self.nu + 1.0)[None]
+        parts = [d_mu, d_alpha[None], d_beta, d_log_s2[None], d_ell]
+        if p > 1:
+            parts.append(d_lower[_below(p)])
+        return value + prior, jnp.concatenate(parts)
+
+    def deviation_lanes(self, phi, normals):
+        m, g, _ = self._record_lanes(phi)
+        return product_deviation.lanes(m, g, normals)
+
+    def report_lanes(self, phi):
+        p = self.p
+        mu, alpha, beta, log_s2, _, _ = self._split(phi)
+        cov = self._record_lanes(phi)[2]
+        tau2 = [cov[i, j] for i in range(p) for j in range(i + 1)]
+        return jnp.concatenate(
+            [(alpha - (mu * beta).sum(0))[None], beta, jnp.exp(log_s2)[None], mu, jnp.stack(tau2)]
+        )
+
+    # ---- one chain -----------------------------------------------------------------------------------------
+    def moments(self, phi):
+        return batch_last(lambda model, x: model.moments_lanes(x))(self, phi)
+
+    def log_prior(self, phi):
+        return batch_last(lambda model, x: model.log_prior_lanes(x))(self, phi)
+
+    def report(self, phi):
+        return batch_last(lambda model, x: model.report_lanes(x))(self, phi)
+
+    def prior_center(self):
+        p = self.p
+        factor = jnp.linalg.cholesky(self.psi / self.nu)
+        ell = jnp.log(jnp.diagonal(factor))
+        c = (factor / jnp.diagonal(factor)[:, None])[_below(p)]
+        alpha = self.theta_mean[0] + self.x_mean @ self.theta_mean[1:]
+        log_s2 = jnp.log(self.sigma2_scale / self.sigma2_shape)
+        return jnp.concatenate([self.x_mean, alpha[None], self.theta_mean[1:], log_s2[None], ell, c])
+
+    def prior_precision(self):
+        """Closed form of minus the Hessian at `prior_center` (checked against `jax.hessian` in the tests)."""
+        p = self.p
+        mu, _, beta, log_s2, ell, _ = self._split(self.prior_center())
+        lower = jnp.linalg.cholesky(self.psi / self.nu)
+        inverse = jnp.linalg.inv(lower)
+        sigma_inverse = inverse.T @ inverse
+        zeros = jnp.zeros((self.dim, self.dim), mu.dtype)
+        # theta = (alpha - mu' beta, beta): Jacobian at the centre, where the quadratic form itself vanishes
+        jacobian = jnp.zeros((p + 1, self.dim), mu.dtype)
+        jacobian = jacobian.at[0, :p].set(-beta).at[0, p].set(1.0).at[0, p + 1 : 2 * p + 1].set(-mu)
+        jacobian = jacobian.at[1:, p + 1 : 2 * p + 1].set(jnp.eye(p, dtype=mu.dtype))
+        out = zeros + jnp.exp(-log_s2) * jacobian.T @ self.theta_precision @ jacobian
+        out = out.at[:p, :p].add(self.kappa * sigma_inverse)
+        out = out.at[2 * p + 1, 2 * p + 1].add(self.sigma2_scale * jnp.exp(-log_s2))
+        # second order of nu/2 ||L^{-1} L0||^2: rows of L move along r_k
+        below_i, below_j = _below(p)
+        eye = jnp.eye(p, dtype=mu.dtype)
+        row = np.concatenate([np.arange(p), below_i])
+        moved = jnp.concatenate([lower, eye[below_j] * jnp.exp(ell)[below_i][:, None]])
+        curvature = self.nu * sigma_inverse[row][:, row] * (moved @ moved.T)
+        curvature = curvature + jnp.diag(jnp.where(np.arange(len(row)) < p, self.nu, jnp.zeros_like(self.nu)))
+        start = 2 * p + 2
+        return out.at[start:, start:].add(curvature)
+
+    def sample_prior(self, key: PRNGKeyArray):
+        p, dtype = self.p, self.theta_mean.dtype
+        k_s2, k_theta, k_chi, k_tri, k_mu = random.split(key, 5)
+        s2 = self.sigma2_scale / random.gamma(k_s2, self.sigma2_shape, dtype=dtype)
+        precision_factor = jnp.linalg.cholesky(self.theta_precision)
+        theta = self.theta_mean + jnp.sqrt(s2) * jnp.linalg.solve(
+            precision_factor.T, random.normal(k_theta, (p + 1,), dtype)
+        )
+        # Bartlett: T T' ~ Wishart(I, nu), Sigma = R T^{-T} T^{-1} R' with R = chol psi is InvWishart(psi, nu)
+        chi2 = 2.0 * random.gamma(k_chi, 0.5 * (self.nu - jnp.arange(p, dtype=dtype)), dtype=dtype)
+        bartlett = jnp.tril(random.normal(k_tri, (p, p), dtype), -1) + jnp.diag(jnp.sqrt(chi2))
+        half = jnp.linalg.solve(bartlett, jnp.linalg.cholesky(self.psi).T)
+        lower = jnp.linalg.cholesky(half.T @ half)
+        mu = self.x_mean + lower @ random.normal(k_mu, (p,), dtype) / jnp.sqrt(self.kappa)
+        diagonal = jnp.diagonal(lower)
+        c = (lower / diagonal[:, None])[_below(p)]
+        alpha = theta[0] + mu @ theta[1:]
+        return jnp.concatenate([mu, alpha[None], theta[1:], jnp.log(s2)[None], jnp.log(diagonal), c])
+
+    def simulate(self, key: PRNGKeyArray, phi, n):
+        """Sums over n records drawn exactly from the model, without drawing the records.
+
+        The first sums are normal and the centred scatter is Wishart with n - 1 degrees of freedom (any n >= 1).
+        Use 64-bit arrays when n is large.
+        """
+        p, dtype = self.p, phi.dtype
+        q = p + 1
+        m, g, _ = (x[..., 0] for x in self._record_lanes(phi[:, None]))
+        k_mean, k_chi, k_tri, k_few = random.split(key, 4)
+        total = n * m + jnp.sqrt(n) * (g @ random.normal(k_mean, (q,), dtype))
+        dof = jnp.maximum(n - 1.0 - jnp.arange(q, dtype=dtype), 0.5)
+        bartlett = jnp.tril(random.normal(k_tri, (q, q), dtype), -1)
+        bartlett = bartlett + jnp.diag(jnp.sqrt(2.0 * random.gamma(k_chi, 0.5 * dof, dtype=dtype)))
+        # fewer than q degrees of freedom: the scatter is the Gram matrix of n - 1 rows
+        rows = random.normal(k_few, (q, q), dtype) * (jnp.arange(q, dtype=dtype) < n - 1.0).astype(dtype)[:, None]
+        half = g @ jnp.where(n - 1.0 >= q, bartlett, rows.T)
+        second = half @ half.T + total[:, None] * total[None] / n
+        full = jnp.zeros((q + 1, q + 1), dtype).at[1:, 1:].set(second).at[0, 1:].set(total)
+        a, b = pairs(p)
+        return full[a, b]
+
+
+def parameter_names(p: int) -> tuple[str, ...]:
+    """Reported parameters of a regression with p features: theta, sigma2, mu_x, tau2 (DESIGN section 9)."""
+    names = [f"theta[{i}]" for i in range(p + 1)] + ["sigma2"] + [f"mu_x[{i}]" for i in range(1, p + 1)]
+    return tuple(names + [f"tau2[{i},{j}]" for i in range(1, p + 1) for j in range(1, i + 1)])
+

@@ -1,0 +1,1 @@
+"""Samplers: one chain's transitions, written for lanes."""

@@ -1,0 +1,314 @@
+"""Partially collapsed Gibbs sampler: the default (DESIGN section 7; SPEC C7).
+
+State: phi (unconstrained parameters) and w (noise variances in units of b^2). With the exact statistics s
+integrated out, z/b | phi, w is normal, and one iteration is
+ 1. metric M(w) = prior precision + J' (S + W)^{-1} J + sum_j C_j / (S_jj + w_j), J, S, C_j frozen after warm-up;
+ 2. HMC on phi | w, z;
+ 3. e = z - s from s | phi, w, z (Matheron's rule), at once, never from a stale s;
+ 4. w | e, exactly.
+The order matters: s is drawn after phi moved and is thrown away after step 4, so steps 2-4 together leave
+p(phi, w | z) invariant. The metric may depend on w, which step 2 holds fixed, but not on phi.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Bool, Float, Key
+
+from ..errors import InputError
+from ..kernels.hmc import leapfrog_lanes
+from ..kernels.marginal import add_diagonal_lanes
+from ..kernels.streams import normals_and_uniforms_lanes
+from ..kernels.symmetric import gram_lanes, inverse_cholesky, matmul_lanes, sweep, take
+from ..models.base import Model, Observed
+from .base import Draw, GaussianNoise, LaplaceNoise
+
+#: A fall of the log Metropolis ratio beyond this is counted as a divergence.
+DIVERGENCE = -1000.0
+#: Above this many statistics the curvature correction keeps its diagonal only (storage D P instead of D P^2).
+FULL_CURVATURE_UP_TO = 9
+
+
+class CollapsedState(NamedTuple):
+    """One chain: unconstrained parameters `[P]` and noise variances in units of b^2 `[D]`."""
+
+    position: Float[Array, "P *B"]
+    scales: Float[Array, "D *B"]
+
+
+class CollapsedParameters(NamedTuple):
+    """What warm-up learns, pooled over a problem's chains.
+
+    step_size `[]`; prior_precision `[P, P]`; covariance S `[D, D]` and jacobian J `[D, P]` of the statistic at the
+    reference point, in units of b; curvature C_j `[D, P, P]` or its diagonals `[D, P]`.
+    """
+
+    step_size: Float[Array, " *B"]
+    prior_precision: Float[Array, "P P *B"]
+    covariance: Float[Array, "D D *B"]
+    jacobian: Float[Array, "D P *B"]
+    curvature: Float[Array, "..."]
+
+
+class CollapsedInfo(NamedTuple):
+    """Acceptance probability, whether the proposal was taken, whether it diverged, log Metropolis ratio."""
+
+    acceptance: Float[Array, " *B"]
+    accepted: Bool[Array, " *B"]
+    divergent: Bool[Array, " *B"]
+    log_ratio: Float[Array, " *B"]
+
+
+class Adaptation(NamedTuple):
+    """Running quantities of warm-up, per lane (pooled ones are equal over a problem's chains)."""
+
+    log_step: Array
+    log_step_sum: Array
+    position_sum: Array
+    curvature_sum: Array
+    start_scales: Array
+
+
+class Carry(NamedTuple):
+    state: CollapsedState
+    parameters: CollapsedParameters
+    adaptation: Adaptation
+
+
+def metric_lanes(parameters: CollapsedParameters, scales: Float[Array, "D B"]) -> Float[Array, "P P B"]:
+    """M(w): precision of phi given w at the reference point (positive definite)."""
+    s, jac, curvature = parameters.covariance, parameters.jacobian, parameters.curvature
+    size = scales.shape[0]
+    _, inverse, _ = sweep.lanes(add_diagonal_lanes(s, scales), scales)
+    out = parameters.prior_precision + gram_lanes(jac, matmul_lanes(inverse, jac))
+    weight = 1.0 / (jnp.stack([s[j, j] for j in range(size)]) + scales)
+    if curvature.ndim == 4:
+        return lax.fori_loop(0, size, lambda j, m: m + take(curvature, j) * take(weight, j)[None, None], out)
+    zero = jnp.zeros_like(jac[0])
+    diagonal = lax.fori_loop(0, size, lambda j, y: y + take(curvature, j) * take(weight, j)[None], zero)
+    return add_diagonal_lanes(out, diagonal)
+
+
+def _reference_lanes(model: Model, observed: Observed, position):
+    """S and J at a reference point, in units of b."""
+    work = observed.root_n_over_b.dtype
+    _, covariance = model.residual_lanes(position, observed)
+    jacobian = model.mean_jacobian_lanes(position.astype(work))
+    return covariance, jacobian * observed.n_over_b.astype(work)[:, None]
+
+
+def noise_draw_lanes(
+    model: Model, observed: Observed, position, scales, normals: Float[Array, "N B"]
+) -> Float[Array, "D B"]:
+    """e = (z - s) / b with s | phi, w, z, by Matheron's rule from 2 D normals.
+
+    s0 is drawn from its law given phi, e0 from the noise's, and both are shifted by the gain times the misfit.
+    """
+    size = scales.shape[0]
+    residual, covariance = model.residual_lanes(position, observed)
+    deviation = model.deviation_lanes(position.astype(scales.dtype), normals[:size]) * observed.root_n_over_b
+    noise = jnp.sqrt(scales) * normals[size:]
+    misfit = residual - deviation - noise
+    return noise + scales * sweep.lanes(add_diagonal_lanes(covariance, scales), misfit)[2]
+
+
+@dataclass(frozen=True)
+class Collapsed:
+    """Settings of the sampler (static).
+
+    leapfrogs: steps per trajectory; warmup: adaptation iterations, a multiple of `window`; mode_steps: damped
+    Gauss-Newton steps from the prior's centre before it; target: acceptance rate aimed at; jitter: relative
+    half-width of the uniform step-size jitter; max_step: bound on the step size (in one dimension a longer
+    trajectory makes a full turn).
+    """
+
+    noise: LaplaceNoise | GaussianNoise = LaplaceNoise()
+    leapfrogs: int = 4
+    warmup: int = 200
+    mode_steps: int = 40
+    window: int = 25
+    target: float = 0.85
+    jitter: float = 0.3
+    max_step: float = 1.6
+    name: str = "collapsed"
+
+    def __post_init__(self):
+        if self.leapfrogs < 1 or self.mode_steps < 2 or self.window < 1:
+            raise InputError("leapfrogs and window must be at least 1 and mode_steps at least 2")
+        if self.warmup % self.window or self.warmup < 4 * self.window:
+            raise InputError(f"warmup must be a multiple of the window {self.window}, at least 4; got {self.warmup}")
+        if not 0.0 < self.target < 1.0 or not 0.0 <= self.jitter < 1.0:
+            raise InputError("target must lie in (0, 1) and jitter in [0, 1)")
+
+    @property
+    def warmup_iterations(self) -> int:
+        return self.mode_steps + self.warmup
+
+    # ---- one iteration -------------------------------------------------------------------------------------
+    def _randoms(self, keys, dim: int, size: int):
+        augmented = 4 * size if self.noise.augmented else 0
+        normals, uniforms = normals_and_uniforms_lanes(
+            keys, dim + augmented, 2 + (size if self.noise.augmented else 0)
+        )
+        return normals[:dim], normals[dim:], uniforms[0], uniforms[1], uniforms[2:]
+
+    def _move_lanes(self, model, observed, parameters, state, step_size, momentum, accept_uniform, greedy):
+        """HMC on phi | w; with `greedy` and zero momentum the same code is a damped Gauss-Newton step."""
+        factor = inverse_cholesky.lanes(metric_lanes(parameters, state.scales))
+
+        def log_density_and_grad(x):
+            return model.log_density_and_grad_lanes(x, state.scales, observed)
+
+        end = leapfrog_lanes(log_density_and_grad, state.position, momentum, factor, step_size, self.leapfrogs)
+        gain = end.log_density_end - end.log_density_start
+        uphill = jnp.where(jnp.isfinite(gain), gain, jnp.full_like(gain, -jnp.inf)) > 0
+        acceptance = jnp.exp(jnp.minimum(end.log_ratio, 0.0))
+        accepted = jnp.where(greedy, uphill, accept_uniform < acceptance)
+        position = jnp.where(accepted[None], end.position, state.position)
+        return position, CollapsedInfo(acceptance, accepted, end.log_ratio < DIVERGENCE, end.log_ratio), uphill
+
+    def _scales_lanes(self, model, observed, position, scales, normals, uniforms):
+        size = scales.shape[0]
+        residual = noise_draw_lanes(model, observed, position, scales, normals[: 2 * size])
+        return self.noise.update_lanes(residual, normals[2 * size :], uniforms)
+
+    def step_lanes(
+        self,
+        model: Model,
+        observed: Observed,
+        parameters: CollapsedParameters,
+        keys: Key[Array, " B"],
+        state: CollapsedState,
+    ) -> tuple[CollapsedState, CollapsedInfo]:
+        """One transition with fixed parameters; leaves p(phi, w | z) invariant."""
+        momentum, normals, jitter, accept, uniforms = self._randoms(keys, model.dim, state.scales.shape[0])
+        step_size = parameters.step_size * (1.0 + self.jitter * (2.0 * jitter - 1.0))
+        never = jnp.zeros(step_size.shape, bool)
+        position, info, _ = self._move_lanes(
+            model, observed, parameters, state, step_size, momentum, accept, never
+        )
+        scales = state.scales
+        if self.noise.augmented:
+            scales = self._scales_lanes(model, observed, position, scales, normals, uniforms)
+        return CollapsedState(position, scales), info
+
+    # ---- the engine's view: mode search, warm-up and draws in one loop body ----------------------------------
+    def init_lanes(self, model: Model, observed: Observed, keys, chains: int) -> Carry:
+        work, size, dim = observed.root_n_over_b.dtype, observed.z.shape[0], model.dim
+        lanes = observed.z.shape[-1]
+        center = jax.vmap(lambda m: m.prior_center(), in_axes=-1, out_axes=-1)(model)
+        precision = jax.vmap(lambda m: m.prior_precision(), in_axes=-1, out_axes=-1)(model)
+        position = center.astype(observed.z.dtype)
+        covariance, jacobian = _reference_lanes(model, observed, position)
+        residual, _ = model.residual_lanes(position, observed)
+        usual = jnp.full_like(residual, self.noise.mean_variance)
+        shape = (size, dim, dim, lanes) if size <= FULL_CURVATURE_UP_TO else (size, dim, lanes)
+        curvature, zero = jnp.zeros(shape, work), jnp.zeros(lanes, work)
+        parameters = CollapsedParameters(zero + 1.0, precision.astype(work), covariance, jacobian, curvature)
+        adaptation = Adaptation(
+            zero - 1.0, zero, jnp.zeros_like(position), curvature, jnp.maximum(residual * residual, usual)
+        )
+        return Carry(CollapsedState(position, usual), parameters, adaptation)
+
+    def iterate_lanes(self, model, observed, carry: Carry, keys, index, chains: int) -> tuple[Carry, Draw]:
+        state, parameters, adaptation = carry
+        work, window = observed.root_n_over_b.dtype, self.window
+        j = index - self.mode_steps
+        searching, warming = j < 0, (j >= 0) & (j < self.warmup)
+        frozen_from = self.warmup - 2 * window
+        window_ends = (j > 0) & (j % window == 0)
+
+        def pooled(x):
+            split = x.reshape(*x.shape[:-1], chains, x.shape[-1] // chains)
+            return jnp.tile(split.mean(-2), (1,) * (x.ndim - 1) + (chains,))
+
+        def choose(flag, yes, no):
+            return lax.select(jnp.broadcast_to(flag, no.shape), yes, no)
+
+        # start wide: without annealing the noise, a third of the problems stick (DESIGN section 7)
+        usual = jnp.full_like(state.scales, self.noise.mean_variance)
+        heat = jnp.clip(1.0 - index.astype(work) / (self.mode_steps // 2), 0.0, 1.0)
+        annealed = usual * jnp.exp(heat * jnp.log(adaptation.start_scales / usual))
+        scales = choose(searching, annealed, state.scales)
+
+        # re-centre the metric: at every search step, when warm-up starts, and at window ends until it freezes
+        recentre = (j <= 0) | (window_ends & (j >= 2 * window) & (j <= frozen_from))
+        at = choose(j <= 0, state.position, pooled(adaptation.position_sum) / window)
+        covariance, jacobian = lax.cond(
+            recentre,
+            lambda: _reference_lanes(model, observed, at),
+            lambda: (parameters.covariance, parameters.jacobian),
+        )
+        curvature = lax.cond(
+            window_ends & (j <= frozen_from),
+            lambda: pooled(adaptation.curvature_sum) / window,
+            lambda: parameters.curvature,
+        )
+        averaged = jnp.exp(adaptation.log_step_sum / window)
+        averaged = choose(window_ends & (j <= self.warmup), averaged, parameters.step_size)
+        parameters = CollapsedParameters(
+            averaged, parameters.prior_precision, covariance, jacobian, curvature
+        )
+        reset = window_ends | (j == 0)
+        keep = jnp.where(reset, 0.0, 1.0).astype(work)
+        log_step = choose(j == 0, jnp.full_like(adaptation.log_step, np.log(0.5)), adaptation.log_step)
+        curvature_sum = lax.cond(reset, jnp.zeros_like, lambda x: x, adaptation.curvature_sum)
+
+        momentum, normals, jitter, accept, uniforms = self._randoms(keys, model.dim, scales.shape[0])
+        jittered = 1.0 + self.jitter * (2.0 * jitter - 1.0)
+        step_size = jnp.exp(log_step)
+        step_size = jnp.where(searching, step_size, jnp.where(warming, step_size, averaged) * jittered)
+        momentum = jnp.where(searching, jnp.zeros_like(momentum), momentum)
+        position, info, uphill = self._move_lanes(
+            model,
+            observed,
+            parameters,
+            CollapsedState(state.position, scales),
+            step_size,
+            momentum,
+            accept,
+            jnp.broadcast_to(searching, jitter.shape),
+        )
+
+        # search: lengthen after a success, shorten after a failure; warm-up: Robbins-Monro on the pooled step
+        searched = jnp.clip(
+            log_step + jnp.where(uphill, 0.3, -1.0).astype(work), -6.0, float(np.log(np.pi / 2 / self.leapfrogs))
+        )
+        gain = 2.0 / (jnp.maximum(j, 0).astype(work) + 4.0) ** 0.7
+        learned = jnp.clip(log_step + gain * (info.acceptance - self.target), -5.0, float(np.log(self.max_step)))
+        log_step = jnp.where(searching, searched, pooled(learned))
+
+        if self.noise.augmented:
+            drawn = self._scales_lanes(model, observed, position, scales, normals, uniforms)
+            scales = choose(searching, scales, drawn)
+
+        def with_curvature(total):
+            moved = model.mean_jacobian_lanes(position.astype(work)) * observed.n_over_b.astype(work)[:, None]
+            moved = moved - jacobian
+            return total + (moved[:, :, None] * moved[:, None] if total.ndim == 4 else moved * moved)
+
+        curvature_sum = lax.cond(warming & (j <= frozen_from), with_curvature, lambda x: x, curvature_sum)
+        adaptation = Adaptation(
+            log_step,
+            adaptation.log_step_sum * keep + log_step,
+            adaptation.position_sum * keep.astype(position.dtype) + position,
+            curvature_sum,
+            adaptation.start_scales,
+        )
+        draw = Draw(
+            model.report_lanes(position.astype(work)), info.acceptance, info.divergent & ~searching
+        )
+        return Carry(CollapsedState(position, scales), parameters, adaptation), draw
+
+    def finite_lanes(self, carry: Carry) -> Bool[Array, " B"]:
+        return jnp.isfinite(carry.state.position).all(0) & jnp.isfinite(carry.state.scales).all(0)
+
+    def states_and_parameters(self, carry: Any) -> tuple[CollapsedState, CollapsedParameters]:
+        """States of all lanes and the learned parameters: what `build` continues from."""
+        return carry.state, carry.parameters

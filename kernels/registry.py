@@ -1,0 +1,171 @@
+"""Every kernel with an example: one protocol test runs over this table, and it shows how each is called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from . import augmentation, moments, nig, niw, psd, random, suffstat, symmetric
+
+
+class Kernel(NamedTuple):
+    """A single-chain function and a builder of its arguments, `example(seed, dtype) -> tuple of pytrees`."""
+
+    function: Callable[..., Any]
+    example: Callable[[int, Any], tuple]
+
+
+class _Values:
+    """Reproducible arguments: arrays of one dtype, and keys, from a seed."""
+
+    def __init__(self, seed: int, dtype: Any):
+        self.rng, self.dtype = np.random.default_rng(seed), dtype
+        self.key = jax.random.key(seed)
+
+    def array(self, x: Any) -> jax.Array:
+        return jnp.asarray(np.asarray(x), self.dtype)
+
+    def normal(self, *shape: int) -> jax.Array:
+        return self.array(self.rng.normal(size=shape))
+
+    def positive(self, *shape: int) -> jax.Array:
+        return self.array(self.rng.gamma(2.0, size=shape) + 0.1)
+
+    def uniform(self, *shape: int) -> jax.Array:
+        return self.array(self.rng.uniform(size=shape))
+
+    def definite(self, size: int, shift: float = 0.2) -> jax.Array:
+        root = self.rng.normal(size=(size, size))
+        return self.array(root @ root.T / size + shift * np.eye(size))
+
+    def factor(self, size: int) -> jax.Array:
+        return self.array(np.linalg.cholesky(np.asarray(self.definite(size), np.float64)))
+
+    def moments(self, p: int) -> jax.Array:
+        """Moment matrix per record of (1, x, y)."""
+        m = np.concatenate([[1.0], self.rng.normal(size=p + 1) * 0.3])
+        c = np.pad(np.asarray(self.definite(p + 1), np.float64), ((1, 0), (1, 0)))
+        return self.array(c + np.outer(m, m))
+
+    def nig(self, q: int) -> nig.NIG:
+        return nig.NIG(self.normal(q), self.definite(q), self.positive() + 2.0, self.positive())
+
+    def niw(self, p: int) -> niw.NIW:
+        return niw.NIW(self.normal(p), self.positive(), self.definite(p), self.positive() + float(p))
+
+    def fourth(self, p: int) -> tuple[jax.Array, jax.Array]:
+        """eta and xi of (1, x) for normal x."""
+        m, c = moments.with_unit_feature(self.normal(p), self.definite(p))
+        return c + m[:, None] * m[None], moments.normal_fourth_moments(m, c)
+
+
+def _regression_records(v: _Values) -> tuple:
+    full = v.moments(2)
+    return full[:3, :3], full[:3, 3], full[3, 3], v.array(50.0)
+
+
+def _suffstat(v: _Values, size: int, root: jax.Array) -> tuple:
+    return v.normal(size), root, v.positive(size), v.normal(size)
+
+
+def _table() -> dict[str, tuple[Callable[..., Any], Callable[[_Values], tuple]]]:
+    return {
+        "random.gamma": (random.gamma, lambda v: (v.key, v.positive(3))),
+        "random.gamma_from": (
+            random.gamma_from,
+            lambda v: (v.key, v.positive(3), v.normal(4, 3), v.uniform(5, 3)),
+        ),
+        "random.chi_square": (random.chi_square, lambda v: (v.key, v.positive(3))),
+        "random.inverse_gaussian": (
+            random.inverse_gaussian,
+            lambda v: (v.key, v.positive(3), v.positive(3)),
+        ),
+        "random.inverse_gaussian_from": (
+            random.inverse_gaussian_from,
+            lambda v: (v.positive(3), v.positive(3), v.normal(3), v.uniform(3)),
+        ),
+        "augmentation.laplace_scales": (augmentation.laplace_scales, lambda v: (v.key, v.normal(5))),
+        "augmentation.laplace_scales_from": (
+            augmentation.laplace_scales_from,
+            lambda v: (v.normal(5), v.normal(5), v.uniform(5), v.normal(5)),
+        ),
+        "nig.update": (nig.update, lambda v: (v.nig(3), *_regression_records(v))),
+        "nig.draw": (nig.draw, lambda v: (v.key, v.nig(3))),
+        "nig.draw_from": (nig.draw_from, lambda v: (v.nig(3), v.positive(), v.normal(3))),
+        "nig.update_draw_from": (
+            nig.update_draw_from,
+            lambda v: (v.nig(3), *_regression_records(v), v.positive(), v.normal(3)),
+        ),
+        "niw.update": (
+            niw.update,
+            lambda v: (v.niw(2), *(lambda m: (m[0, 1:], m[1:, 1:]))(v.moments(1)), v.array(50.0)),
+        ),
+        "niw.draw": (niw.draw, lambda v: (v.key, v.niw(3))),
+        "niw.draw_from": (niw.draw_from, lambda v: (v.niw(3), v.positive(3), v.normal(6))),
+        "niw.degrees_of_freedom": (niw.degrees_of_freedom, lambda v: (v.niw(3),)),
+        "psd.eigh_jacobi": (psd.eigh_jacobi, lambda v: (v.definite(4),)),
+        "psd.clip_eigenvalues": (psd.clip_eigenvalues, lambda v: (v.definite(3, -0.5), v.array(0.01))),
+        "psd.clip_schur": (psd.clip_schur, lambda v: (v.moments(2) - 0.5, v.array(0.01))),
+        "psd.semidefinite_cholesky": (psd.semidefinite_cholesky, lambda v: (v.definite(4, 0.0),)),
+        "moments.with_unit_feature": (
+            moments.with_unit_feature,
+            lambda v: (v.normal(2), v.definite(2)),
+        ),
+        "moments.normal_fourth_moments": (
+            moments.normal_fourth_moments,
+            lambda v: (v.normal(3), v.definite(3)),
+        ),
+        "moments.regression_moments": (
+            moments.regression_moments,
+            lambda v: (v.normal(3), v.positive(), *v.fourth(2)),
+        ),
+        "moments.regression_moments_no_intercept": (
+            moments.regression_moments_no_intercept,
+            lambda v: (v.normal(3), v.positive(), *v.fourth(2)),
+        ),
+        "moments.normal_product_factor": (
+            moments.normal_product_factor,
+            lambda v: (v.normal(2), v.factor(2)),
+        ),
+        "moments.unit_feature_factor": (
+            moments.unit_feature_factor,
+            lambda v: (v.normal(2), v.factor(2)),
+        ),
+        "moments.regression_factor": (
+            moments.regression_factor,
+            lambda v: (v.normal(3), v.positive(), v.factor(3), v.factor(5)),
+        ),
+        "moments.regression_factor_no_intercept": (
+            moments.regression_factor_no_intercept,
+            lambda v: (v.normal(2), v.positive(), v.factor(2), v.factor(3)),
+        ),
+        "suffstat.draw_statistic": (
+            suffstat.draw_statistic,
+            lambda v: (v.key, *_suffstat(v, 5, v.normal(5, 3))),
+        ),
+        "suffstat.draw_statistic_covariance": (
+            suffstat.draw_statistic_covariance,
+            lambda v: (v.key, *_suffstat(v, 5, v.definite(5))),
+        ),
+        "suffstat.draw_statistic_from": (
+            suffstat.draw_statistic_from,
+            lambda v: (v.normal(5), v.normal(5), v.definite(5), v.positive(5), v.normal(5), v.normal(5)),
+        ),
+        "suffstat.moment_matrix": (suffstat.moment_matrix, lambda v: (v.normal(9), v.array(1.0))),
+        "suffstat.statistic_entries": (suffstat.statistic_entries, lambda v: (v.moments(2),)),
+        "symmetric.sweep": (symmetric.sweep, lambda v: (v.definite(5), v.normal(5))),
+        "symmetric.inverse_cholesky": (symmetric.inverse_cholesky, lambda v: (v.definite(5),)),
+        "symmetric.cholesky": (symmetric.cholesky, lambda v: (v.definite(5),)),
+    }
+
+
+def _kernel(function: Callable[..., Any], arguments: Callable[[_Values], tuple]) -> Kernel:
+    return Kernel(function, lambda seed, dtype: arguments(_Values(seed, dtype)))
+
+
+#: Name -> (function, example). Names are "module.function".
+KERNELS: dict[str, Kernel] = {name: _kernel(*entry) for name, entry in _table().items()}
