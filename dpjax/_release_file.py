@@ -67,9 +67,21 @@ def _no_constant(text: str) -> Any:
     raise InputError(f"holds {text}, which is not a number of JSON")
 
 
-def find_problems(data: Any) -> list[str]:
-    """Everything wrong with the content of a release file, one line each; empty if it is a valid release."""
-    return _format_problems(data) or _structure_problems(data) or _value_problems(data)
+def check(data: Any) -> tuple[dict[str, Any], list[str]]:
+    """The content of a release file, typed and with every optional field, and its problems, one line each.
+
+    The content is usable only if there are no problems.
+    """
+    problems = _format_problems(data)
+    if problems:
+        return {}, problems
+    import msgspec
+
+    try:
+        typed = msgspec.to_builtins(msgspec.convert(data, _schema(), strict=True))
+    except msgspec.ValidationError as error:  # missing and unknown fields and wrong types; stops at the first
+        return {}, [str(error).replace("`", "'").replace("$.", "").replace("object", "mapping")]
+    return typed, _value_problems(typed)
 
 
 def _format_problems(data: Any) -> list[str]:
@@ -96,17 +108,6 @@ def _format_problems(data: Any) -> list[str]:
 
 def _got(data: dict[str, Any], key: str) -> str:
     return repr(data[key]) if key in data else "nothing (the field is missing)"
-
-
-def _structure_problems(data: dict[str, Any]) -> list[str]:
-    """Missing and unknown fields and wrong types (msgspec stops at the first)."""
-    import msgspec
-
-    try:
-        msgspec.convert(data, _schema(), strict=True)
-    except msgspec.ValidationError as error:
-        return [str(error).replace("`", "'").replace("$.", "").replace("object", "mapping")]
-    return []
 
 
 @cache
@@ -141,7 +142,7 @@ def _schema() -> Any:
 
 
 def _value_problems(data: dict[str, Any]) -> list[str]:
-    """What types do not say. Fields have the right types here."""
+    """What types do not say."""
     model, scaling, mechanism = data["model"], data["scaling"], data["mechanism"]
     problems = []
     if not model["intercept"]:
@@ -150,12 +151,12 @@ def _value_problems(data: dict[str, Any]) -> list[str]:
         problems.append(f"'records' must be an integer from 1 to 2^53, got {shown(data['records'])}")
     if scaling not in (None, SCALING):
         problems.append(f"'scaling' must be {SCALING!r} or null, got {scaling!r}")
-    problems += _privacy_problems(data.get("privacy"), mechanism["kind"])
+    problems += _privacy_problems(data["privacy"], mechanism["kind"])
     try:
         statistic = RegressionStatistic(tuple(model["features"]), model["target"])
     except InputError as error:
         return [*problems, f"'model': {error}"]
-    if data.get("bounds") is not None:
+    if data["bounds"] is not None:
         try:
             check_bounds(data["bounds"], statistic.variables)
         except InputError as error:
@@ -214,7 +215,7 @@ def guarantee_doubts(data: dict[str, Any]) -> list[str]:
     The noise is what inference uses, so these are warnings. Scales by entry are not judged: which of them a
     joint sensitivity needs depends on how the budget was split.
     """
-    privacy, kind, scale = data.get("privacy"), data["mechanism"]["kind"], data["mechanism"]["scale"]
+    privacy, kind, scale = data["privacy"], data["mechanism"]["kind"], data["mechanism"]["scale"]
     if privacy is None:
         return []
     doubts = []

@@ -177,8 +177,8 @@ def _ridge_panel(axis, posteriors: Mapping[str, Posterior], k: int, looks, scale
     count = len(draws)
     prior = next((p for p in posteriors.values() if p.prior_draws is not None), None)
     if prior is not None:
-        sample = (prior.prior_draws if scaled else prior._in_user_units(prior.prior_draws))[:, k]
-        density = _density(np.asarray(sample, dtype=np.float64), grid)
+        sample = np.asarray(prior.prior_draws if scaled else prior.user_prior_draws, dtype=np.float64)
+        density = _density(sample[:, k], grid)
         axis.plot(grid, 0.92 * count * density / density.max() - 0.15, color=GREY, linewidth=0.9, zorder=1)
     for row, (method, values) in enumerate(draws.items()):
         colour = looks[method][0]

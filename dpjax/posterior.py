@@ -121,9 +121,14 @@ class Posterior:
         return diagnose(self.draws[None], self.names)
 
     @cached_property
+    def user_prior_draws(self) -> np.ndarray | None:
+        """Prior draws in the user's units, [N, K]."""
+        return None if self.prior_draws is None else self._in_user_units(self.prior_draws)
+
+    @cached_property
     def prior_sd(self) -> np.ndarray | None:
         """Prior sd of each parameter in the user's units, [K], estimated from the prior draws."""
-        return None if self.prior_draws is None else self._in_user_units(self.prior_draws).std(axis=0, ddof=1)
+        return None if self.user_prior_draws is None else self.user_prior_draws.std(axis=0, ddof=1)
 
     @cached_property
     def prior_sd_scaled(self) -> np.ndarray | None:
@@ -161,7 +166,7 @@ class Posterior:
                 self.describe(name),
                 *(_number(row[key]) for key in ("mean", "sd", "prior_sd", "q05", "q95")),
                 *(_count(row[key]) for key in ("ess_bulk", "ess_tail")),
-                "-" if math.isnan(row["rhat"]) else f"{row['rhat']:.3f}",
+                _count(row["rhat"], 3),
             )
             for name, row in rows.items()
         ]
@@ -352,8 +357,8 @@ def _number(value: float | None) -> str:
     return f"{value:.{max(3 - size, 0)}f}" if -4 < size < 7 else f"{value:.3e}"
 
 
-def _count(value: float) -> str:
-    return "-" if math.isnan(value) else f"{value:.0f}"
+def _count(value: float | None, decimals: int = 0) -> str:
+    return "-" if value is None or math.isnan(value) else f"{value:.{decimals}f}"
 
 
 def _list(names: list[str], most: int = 4) -> str:

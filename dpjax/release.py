@@ -73,24 +73,8 @@ class Release:
     intercept: bool | Any = True
 
     def __post_init__(self) -> None:
-        data = self.to_dict()
-        _raise_problems(_file.find_problems(data))
-        set_field = lambda name, value: object.__setattr__(self, name, value)  # frozen
-        set_field("features", tuple(data["model"]["features"]))
-        set_field("target", data["model"]["target"])
-        set_field("records", data["records"])
-        set_field("simulated", data.get("simulated", False))
-        set_field("statistics", {name: float(data["statistics"][name]) for name in self.names})
-        scale = data["mechanism"]["scale"]
-        by_entry = isinstance(scale, dict)
-        set_field(
-            "noise_scale", {name: float(scale[name]) for name in self.names} if by_entry else float(scale)
-        )
-        if self.bounds is not None:
-            set_field("bounds", check_bounds(data["bounds"], self.statistic.variables))
-        if self.privacy is not None:
-            numbers = {name: float(data["privacy"][name]) for name in ("epsilon", "delta", "sensitivity")}
-            set_field("privacy", Privacy(**{**data["privacy"], **numbers}))
+        for name, value in _fields(_checked(self.to_dict())).items():
+            object.__setattr__(self, name, value)  # frozen
 
     @property
     def statistic(self) -> RegressionStatistic:
@@ -154,24 +138,10 @@ class Release:
         Warns:
             PrivacyWarning: the stated guarantee does not follow from the noise.
         """
-        data = _file.to_plain(data)
-        _raise_problems(_file.find_problems(data))
+        data = _checked(_file.to_plain(data))
         for doubt in _file.guarantee_doubts(data):
             warnings.warn(doubt, PrivacyWarning, stacklevel=2)
-        return cls(
-            features=data["model"]["features"],
-            target=data["model"]["target"],
-            records=data["records"],
-            statistics=data["statistics"],
-            mechanism=data["mechanism"]["kind"],
-            noise_scale=data["mechanism"]["scale"],
-            scaling=data["scaling"],
-            bounds=data.get("bounds"),
-            privacy=None if data.get("privacy") is None else Privacy(**data["privacy"]),
-            simulated=data.get("simulated", False),
-            kind=data["model"]["kind"],
-            intercept=data["model"]["intercept"],
-        )
+        return cls(**_fields(data))
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> Release:
@@ -295,15 +265,43 @@ def describe_problems(path: str | os.PathLike) -> list[str]:
     Doubts about the stated guarantee are not problems: `Release.load` warns of them.
     """
     try:
-        return [_one_line(problem) for problem in _file.find_problems(_file.read_json(path))]
+        return [_one_line(problem) for problem in _file.check(_file.read_json(path))[1]]
     except InputError as error:
         return [_one_line(str(error))]
 
 
-def _raise_problems(problems: list[str]) -> None:
+def _checked(data: Any) -> dict[str, Any]:
+    """The typed content of a valid release.
+
+    Raises:
+        InputError: the first problem.
+    """
+    typed, problems = _file.check(data)
     if problems:
         rest = f" (and {len(problems) - 1} more: dpjax check lists them)" if len(problems) > 1 else ""
         raise InputError(f"{_one_line(problems[0])}{rest}")
+    return typed
+
+
+def _fields(data: dict[str, Any]) -> dict[str, Any]:
+    """Fields of `Release`, entries and bounds in the order of the model, from the typed content of a file."""
+    model, scale = data["model"], data["mechanism"]["scale"]
+    statistic = RegressionStatistic(tuple(model["features"]), model["target"])
+    in_order = lambda entries: {name: entries[name] for name in statistic.names}
+    return {
+        "features": statistic.features,
+        "target": statistic.target,
+        "records": data["records"],
+        "statistics": in_order(data["statistics"]),
+        "mechanism": data["mechanism"]["kind"],
+        "noise_scale": in_order(scale) if isinstance(scale, dict) else scale,
+        "scaling": data["scaling"],
+        "bounds": data["bounds"] and check_bounds(data["bounds"], statistic.variables),
+        "privacy": data["privacy"] and Privacy(**data["privacy"]),
+        "simulated": data["simulated"],
+        "kind": model["kind"],
+        "intercept": model["intercept"],
+    }
 
 
 def _one_line(text: str) -> str:

@@ -20,7 +20,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,7 @@ JOINT_VARIABLES = 3
 _JOINT_ENTRIES = 12  # 2 ** (D - 1) sign patterns are enumerated
 
 
-def regression_exponents(p: int, intercept: bool = True) -> Exponents:
+def regression_exponents(p: Any, intercept: bool = True) -> Exponents:
     """Exponents of the regression statistic over the variables (x_1, ..., x_p, y).
 
     Args:
@@ -245,10 +245,14 @@ def _joint_quadratic(rows: Exponents, box: _Box) -> Fraction:
     """Exact joint sensitivity for degree <= 2: faces of the box, one stationary point in each (SPEC A1).
 
     A face whose Hessian is singular is skipped: its stationary points, if any, form a flat on which q is
-    constant and which reaches the boundary of the face, so a smaller face has the same value.
+    constant and which reaches the boundary of the face, so a smaller face has the same value. In units of 1 /
+    L, L the common denominator of the bounds, everything is an integer: U = L u and 2 L^2 q = 2 L slope'U +
+    U'hessian U.
     """
     m = len(box)
-    free_sets = [tuple(i for i in range(m) if mask >> i & 1) for mask in range(2**m)]
+    unit = math.lcm(*(end.denominator for pair in box for end in pair))
+    ends = [(int(lo * unit), int(hi * unit)) for lo, hi in box]
+    faces = [tuple(i for i in range(m) if mask >> i & 1) for mask in range(2**m)]
     best = Fraction(0)
     for signs in _sign_patterns(len(rows)):
         hessian = [[0] * m for _ in range(m)]
@@ -256,41 +260,43 @@ def _joint_quadratic(rows: Exponents, box: _Box) -> Fraction:
         for sign, row in zip(signs, rows, strict=True):
             used = [i for i, e in enumerate(row) for _ in range(e)]
             if len(used) == 1:
-                slope[used[0]] += sign
+                slope[used[0]] += sign * unit
             else:
                 hessian[used[0]][used[1]] += sign
                 hessian[used[1]][used[0]] += sign
-        values = [value for free in free_sets for value in _stationary_values(hessian, slope, free, box)]
+        values = [value for free in faces for value in _stationary_values(hessian, slope, free, ends)]
         best = max(best, max(values) - min(values))
-    return best
+    return best / (2 * unit**2)
 
 
 def _stationary_values(
-    hessian: list[list[int]], slope: list[int], free: tuple[int, ...], box: _Box
-) -> Iterator[Fraction]:
-    """q = slope'u + u'hessian u/2 at the stationary point of each face whose free coordinates are `free`."""
-    m = len(box)
-    inverse = _integer_inverse([[hessian[i][j] for j in free] for i in free])
+    hessian: list[list[int]], slope: list[int], free: tuple[int, ...], ends: list[tuple[int, int]]
+) -> list[Fraction]:
+    """2 slope'U + U'hessian U at the stationary point of each face with these free coordinates, if it is
+    inside."""
+    inverse = _integer_inverse(tuple(tuple(hessian[i][j] for j in free) for i in free))
     if inverse is None:
-        return
+        return []
     adjugate, determinant = inverse
-    fixed = [i for i in range(m) if i not in free]
-    for corner in itertools.product(*(box[i] for i in fixed)):
-        u = [Fraction(0)] * m
-        for i, value in zip(fixed, corner, strict=True):
-            u[i] = value
-        pull = [slope[i] + sum(hessian[i][j] * u[j] for j in fixed) for i in free]
-        point = [
-            -sum(a * b for a, b in zip(row, pull, strict=True)) / Fraction(determinant) for row in adjugate
-        ]
-        if all(box[i][0] <= value <= box[i][1] for i, value in zip(free, point, strict=True)):
-            for i, value in zip(free, point, strict=True):
-                u[i] = value
-            twice = sum(u[i] * sum(hessian[i][j] * u[j] for j in range(m)) for i in range(m))
-            yield sum((slope[i] * u[i] for i in range(m)), Fraction(0)) + Fraction(twice) / 2
+    fixed = [i for i in range(len(ends)) if i not in free]
+    values = []
+    for corner in itertools.product(*(ends[i] for i in fixed)):
+        at = list(zip(fixed, corner, strict=True))
+        pull = [slope[i] + sum(hessian[i][j] * v for j, v in at) for i in free]
+        point = [-sum(a * b for a, b in zip(row, pull, strict=True)) for row in adjugate]  # times determinant
+        inside = all(
+            min(lo * determinant, hi * determinant) <= v <= max(lo * determinant, hi * determinant)
+            for v, (lo, hi) in zip(point, (ends[i] for i in free), strict=True)
+        )
+        if inside:
+            fixed_part = sum(v * (2 * slope[i] + sum(hessian[i][j] * w for j, w in at)) for i, v in at)
+            free_part = sum(a * b for a, b in zip(pull, point, strict=True))
+            values.append(fixed_part + Fraction(free_part, determinant))
+    return values
 
 
-def _integer_inverse(matrix: list[list[int]]) -> tuple[list[list[int]], int] | None:
+@cache
+def _integer_inverse(matrix: tuple[tuple[int, ...], ...]) -> tuple[list[list[int]], int] | None:
     """Adjugate and determinant of an integer matrix of size up to 3; None if it is singular."""
     size = len(matrix)
     if size == 0:

@@ -201,7 +201,7 @@ def shown(value: Any) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def to_unit(values: Any, lo: float, hi: float) -> Float64[np.ndarray, "*shape"]:
+def to_unit(values: Any, lo: float | int, hi: float | int) -> Float64[np.ndarray, "*shape"]:
     """Clip to [lo, hi], then map affinely to [-1, 1]; the result is inside [-1, 1] exactly.
 
     Args:
@@ -212,6 +212,6 @@ def to_unit(values: Any, lo: float, hi: float) -> Float64[np.ndarray, "*shape"]:
     return np.clip((clipped - lo) / (hi - lo) * 2.0 - 1.0, -1.0, 1.0)
 
 
-def from_unit(values: Any, lo: float, hi: float) -> Float64[np.ndarray, "*shape"]:
+def from_unit(values: Any, lo: float | int, hi: float | int) -> Float64[np.ndarray, "*shape"]:
     """Inverse of `to_unit` on [-1, 1], continued affinely outside it (posterior values are not clipped)."""
     return lo + (np.asarray(values, dtype=np.float64) + 1.0) / 2.0 * (hi - lo)

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from . import augmentation, moments, nig, niw, psd, random, suffstat, symmetric
+from . import augmentation, marginal, moments, nig, niw, products, psd, random, suffstat, symmetric
 
 
 class Kernel(NamedTuple):
@@ -157,6 +157,23 @@ def _table() -> dict[str, tuple[Callable[..., Any], Callable[[_Values], tuple]]]
         ),
         "suffstat.moment_matrix": (suffstat.moment_matrix, lambda v: (v.normal(9), v.array(1.0))),
         "suffstat.statistic_entries": (suffstat.statistic_entries, lambda v: (v.moments(2),)),
+        "products.product_mean": (products.product_mean, lambda v: (v.normal(3), v.definite(3))),
+        "products.product_covariance": (
+            products.product_covariance,
+            lambda v: (v.normal(3), v.definite(3)),
+        ),
+        "products.product_pullback": (
+            products.product_pullback,
+            lambda v: (v.normal(3), v.definite(3), v.normal(9), v.definite(9)),
+        ),
+        "products.product_deviation": (
+            products.product_deviation,
+            lambda v: (v.normal(3), v.factor(3), v.normal(9)),
+        ),
+        "marginal.gaussian_marginal": (
+            marginal.gaussian_marginal,
+            lambda v: (v.normal(5), v.definite(5), v.positive(5)),
+        ),
         "symmetric.sweep": (symmetric.sweep, lambda v: (v.definite(5), v.normal(5))),
         "symmetric.inverse_cholesky": (symmetric.inverse_cholesky, lambda v: (v.definite(5),)),
         "symmetric.cholesky": (symmetric.cholesky, lambda v: (v.definite(5),)),

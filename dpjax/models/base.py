@@ -88,6 +88,20 @@ class Model:
         """Exact statistic of n records drawn at `phi` (calibration only)."""
         raise NotImplementedError
 
+    # ---- conjugate models write these too (samplers `gibbs`, `naive`, `non-private`) ------------------------
+    def valid_lanes(self, mean_statistic: Float[Array, "D B"]) -> Float[Array, "D B"]:
+        """Nearest statistic per record, s / n, that some table could have."""
+        raise NotImplementedError
+
+    @property
+    def conjugate_randoms(self) -> tuple[int, int]:
+        """Numbers of standard normals and uniforms that `conjugate_lanes` takes."""
+        raise NotImplementedError
+
+    def conjugate_lanes(self, mean_statistic, n, keys, normals, uniforms) -> Float[Array, "P B"]:
+        """Draw phi given the exact statistic per record `[D, B]` of n `[B]` records; `keys` serve rare retries."""
+        raise NotImplementedError
+
     # ---- defaults, overridden where a closed form is known -----------------------------------------------
     def prior_precision(self) -> Float[Array, "P P"]:
         """Minus the Hessian of the log prior at its centre: the prior's share of the sampler's metric."""

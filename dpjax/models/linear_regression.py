@@ -16,7 +16,7 @@ from functools import cache
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax, random
+from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..errors import InputError
@@ -30,20 +30,17 @@ from ..kernels.products import (
     product_pullback,
 )
 from ..kernels.symmetric import gram_lanes, matmul_lanes, matvec_lanes, take
+from . import _regression_conjugate as conjugate
+from . import _regression_simulation as simulation
+from ._regression_simulation import below_diagonal
 from .base import Model, Observed
-
-
-@cache
-def _below(p: int) -> tuple[np.ndarray, np.ndarray]:
-    """Row and column of each coordinate c_ij, i > j, in row order."""
-    return np.tril_indices(p, -1)
 
 
 @cache
 def _scatter(p: int) -> np.ndarray:
     """`[p, p]` index of c_ij in (0, c): 0 where there is none."""
     index = np.zeros((p, p), np.int32)
-    i, j = _below(p)
+    i, j = below_diagonal(p)
     index[i, j] = 1 + np.arange(len(i))
     return index
 
@@ -189,7 +186,7 @@ class LinearRegression(Model):
             return eye
         return eye + jnp.concatenate([jnp.zeros_like(like[:1]), c])[_scatter(p)]
 
-    def _record_lanes(self, phi):
+    def record_lanes(self, phi):
         """Mean m `[q, B]`, factor G `[q, q, B]` and covariance C `[q, q, B]` of one record."""
         mu, alpha, beta, log_s2, ell, c = self._split(phi)
         lower = self._unit_lower_lanes(c, ell) * jnp.exp(ell)[:, None]
@@ -202,12 +199,12 @@ class LinearRegression(Model):
         return m, g, matmul_lanes(g, jnp.swapaxes(g, 0, 1))
 
     def moments_lanes(self, phi):
-        m, _, c = self._record_lanes(phi)
+        m, _, c = self.record_lanes(phi)
         return product_mean.lanes(m, c), product_covariance.lanes(m, c)
 
     def residual_lanes(self, phi, observed: Observed):
         work, root = observed.root_n_over_b.dtype, observed.root_n_over_b
-        m, _, c = self._record_lanes(phi)
+        m, _, c = self.record_lanes(phi)
         residual = (observed.z - observed.n_over_b * product_mean.lanes(m, c)).astype(work)
         covariance = product_covariance.lanes(m.astype(work), c.astype(work))
         return residual, covariance * root[:, None] * root[None]
@@ -216,7 +213,7 @@ class LinearRegression(Model):
         """Each column is u_a h_b + h_a u_b for a pair of vectors (u, h) over r~: no differentiation needed."""
         p = self.p
         _, _, beta, log_s2, ell, _ = self._split(phi)
-        m, g, c = self._record_lanes(phi)
+        m, g, c = self.record_lanes(phi)
         lanes, zero = phi.shape[-1], jnp.zeros_like(m[:1])
         y = p + 1
         extended_c = jnp.concatenate([jnp.zeros_like(c[:1]), c])  # rows over r~, columns over r
@@ -226,7 +223,7 @@ class LinearRegression(Model):
         u_x = [unit[:, 1 + i] for i in range(p)]
         u_y = unit[:, y]
         tilted = [u_x[i] + unit[:, y] * beta[i][None] for i in range(p)]
-        below_i, below_j = _below(p)
+        below_i, below_j = below_diagonal(p)
         u = (
             u_x
             + [u_y]
@@ -285,7 +282,7 @@ class LinearRegression(Model):
         residual, covariance = self.residual_lanes(phi, observed)
         phi = phi.astype(root.dtype)
         mu, _, beta, log_s2, ell, c = self._split(phi)
-        m, g, cov = self._record_lanes(phi)
+        m, g, cov = self.record_lanes(phi)
         value, by_mean, by_covariance = gaussian_marginal.lanes(residual, covariance, w)
         d_m, d_c = product_pullback.lanes(
             m,
@@ -312,17 +309,17 @@ class LinearRegression(Model):
         d_ell = (d_lower * unit_lower).sum(1) - (self.nu + 1.0)[None]
         parts = [d_mu, d_alpha[None], d_beta, d_log_s2[None], d_ell]
         if p > 1:
-            parts.append(d_lower[_below(p)])
+            parts.append(d_lower[below_diagonal(p)])
         return value + prior, jnp.concatenate(parts)
 
     def deviation_lanes(self, phi, normals):
-        m, g, _ = self._record_lanes(phi)
+        m, g, _ = self.record_lanes(phi)
         return product_deviation.lanes(m, g, normals)
 
     def report_lanes(self, phi):
         p = self.p
         mu, alpha, beta, log_s2, _, _ = self._split(phi)
-        cov = self._record_lanes(phi)[2]
+        cov = self.record_lanes(phi)[2]
         tau2 = [cov[i, j] for i in range(p) for j in range(i + 1)]
         return jnp.concatenate(
             [(alpha - (mu * beta).sum(0))[None], beta, jnp.exp(log_s2)[None], mu, jnp.stack(tau2)]
@@ -342,7 +339,7 @@ class LinearRegression(Model):
         p = self.p
         factor = jnp.linalg.cholesky(self.psi / self.nu)
         ell = jnp.log(jnp.diagonal(factor))
-        c = (factor / jnp.diagonal(factor)[:, None])[_below(p)]
+        c = (factor / jnp.diagonal(factor)[:, None])[below_diagonal(p)]
         alpha = self.theta_mean[0] + self.x_mean @ self.theta_mean[1:]
         log_s2 = jnp.log(self.sigma2_scale / self.sigma2_shape)
         return jnp.concatenate([self.x_mean, alpha[None], self.theta_mean[1:], log_s2[None], ell, c])
@@ -363,7 +360,7 @@ class LinearRegression(Model):
         out = out.at[:p, :p].add(self.kappa * sigma_inverse)
         out = out.at[2 * p + 1, 2 * p + 1].add(self.sigma2_scale * jnp.exp(-log_s2))
         # second order of nu/2 ||L^{-1} L0||^2: rows of L move along r_k
-        below_i, below_j = _below(p)
+        below_i, below_j = below_diagonal(p)
         eye = jnp.eye(p, dtype=mu.dtype)
         row = np.concatenate([np.arange(p), below_i])
         moved = jnp.concatenate([lower, eye[below_j] * jnp.exp(ell)[below_i][:, None]])
@@ -373,45 +370,21 @@ class LinearRegression(Model):
         return out.at[start:, start:].add(curvature)
 
     def sample_prior(self, key: PRNGKeyArray):
-        p, dtype = self.p, self.theta_mean.dtype
-        k_s2, k_theta, k_chi, k_tri, k_mu = random.split(key, 5)
-        s2 = self.sigma2_scale / random.gamma(k_s2, self.sigma2_shape, dtype=dtype)
-        precision_factor = jnp.linalg.cholesky(self.theta_precision)
-        theta = self.theta_mean + jnp.sqrt(s2) * jnp.linalg.solve(
-            precision_factor.T, random.normal(k_theta, (p + 1,), dtype)
-        )
-        # Bartlett: T T' ~ Wishart(I, nu), Sigma = R T^{-T} T^{-1} R' with R = chol psi is InvWishart(psi, nu)
-        chi2 = 2.0 * random.gamma(k_chi, 0.5 * (self.nu - jnp.arange(p, dtype=dtype)), dtype=dtype)
-        bartlett = jnp.tril(random.normal(k_tri, (p, p), dtype), -1) + jnp.diag(jnp.sqrt(chi2))
-        half = jnp.linalg.solve(bartlett, jnp.linalg.cholesky(self.psi).T)
-        lower = jnp.linalg.cholesky(half.T @ half)
-        mu = self.x_mean + lower @ random.normal(k_mu, (p,), dtype) / jnp.sqrt(self.kappa)
-        diagonal = jnp.diagonal(lower)
-        c = (lower / diagonal[:, None])[_below(p)]
-        alpha = theta[0] + mu @ theta[1:]
-        return jnp.concatenate([mu, alpha[None], theta[1:], jnp.log(s2)[None], jnp.log(diagonal), c])
+        return simulation.sample_prior(self, key)
 
     def simulate(self, key: PRNGKeyArray, phi, n):
-        """Sums over n records drawn exactly from the model, without drawing the records.
+        return simulation.simulate(self, key, phi, n)
 
-        The first sums are normal and the centred scatter is Wishart with n - 1 degrees of freedom (any n >= 1).
-        Use 64-bit arrays when n is large.
-        """
-        p, dtype = self.p, phi.dtype
-        q = p + 1
-        m, g, _ = (x[..., 0] for x in self._record_lanes(phi[:, None]))
-        k_mean, k_chi, k_tri, k_few = random.split(key, 4)
-        total = n * m + jnp.sqrt(n) * (g @ random.normal(k_mean, (q,), dtype))
-        dof = jnp.maximum(n - 1.0 - jnp.arange(q, dtype=dtype), 0.5)
-        bartlett = jnp.tril(random.normal(k_tri, (q, q), dtype), -1)
-        bartlett = bartlett + jnp.diag(jnp.sqrt(2.0 * random.gamma(k_chi, 0.5 * dof, dtype=dtype)))
-        # fewer than q degrees of freedom: the scatter is the Gram matrix of n - 1 rows
-        rows = random.normal(k_few, (q, q), dtype) * (jnp.arange(q, dtype=dtype) < n - 1.0).astype(dtype)[:, None]
-        half = g @ jnp.where(n - 1.0 >= q, bartlett, rows.T)
-        second = half @ half.T + total[:, None] * total[None] / n
-        full = jnp.zeros((q + 1, q + 1), dtype).at[1:, 1:].set(second).at[0, 1:].set(total)
-        a, b = pairs(p)
-        return full[a, b]
+    # ---- conjugate update --------------------------------------------------------------------------------
+    def valid_lanes(self, mean_statistic):
+        return conjugate.valid_lanes(mean_statistic)
+
+    @property
+    def conjugate_randoms(self) -> tuple[int, int]:
+        return conjugate.randoms(self.p)
+
+    def conjugate_lanes(self, mean_statistic, n, keys, normals, uniforms):
+        return conjugate.draw_lanes(self, mean_statistic, n, keys, normals, uniforms)
 
 
 def parameter_names(p: int) -> tuple[str, ...]:

@@ -1,0 +1,110 @@
+"""Projection onto consistent statistics (SPEC C6) and the eigen-decomposition under it."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from dpjax.kernels import nig, psd
+
+
+def symmetric_stack(size, count=60, seed=0):
+    rng = np.random.default_rng(seed + size)
+    a = rng.normal(size=(count, size, size))
+    a = a + np.swapaxes(a, 1, 2)
+    scale = np.where(np.arange(count) % 2, np.exp(2 * rng.normal(size=(count, size))).T, 1.0).T
+    return a * scale[:, :, None] * scale[:, None, :]
+
+
+@pytest.mark.parametrize("size", range(1, 12))
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_eigenvalues_against_numpy(size, dtype, x64):
+    a = symmetric_stack(size)
+    values, vectors = (
+        np.asarray(x, np.float64) for x in jax.jit(jax.vmap(psd.eigh_jacobi))(jnp.asarray(a, dtype))
+    )
+    scale = np.abs(np.linalg.eigvalsh(a)).max(axis=1)
+    tolerance = 30 * np.finfo(dtype).eps
+    assert np.all(np.abs(np.sort(values) - np.linalg.eigvalsh(a)).max(1) < tolerance * scale)
+    rebuilt = np.einsum("nik,nk,njk->nij", vectors, values, vectors)
+    assert np.all(np.abs(rebuilt - a).max((1, 2)) < tolerance * scale)
+    assert np.abs(np.einsum("nki,nkj->nij", vectors, vectors) - np.eye(size)).max() < tolerance
+
+
+@pytest.mark.parametrize(
+    "matrix",
+    [np.zeros((3, 3)), np.eye(4), np.ones((5, 5)), np.diag([3.0, -1.0, 2.0]), [[0.0, 1.0], [1.0, 0.0]]],
+)
+def test_eigenvalues_of_special_matrices(matrix):
+    values, vectors = psd.eigh_jacobi(jnp.asarray(matrix, jnp.float32))
+    np.testing.assert_allclose(np.sort(values), np.linalg.eigvalsh(matrix), atol=2e-6)
+    assert bool(jnp.isfinite(vectors).all())
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 6, 11])
+def test_clip_is_the_projection(size, x64):
+    a, floor = symmetric_stack(size), 0.1
+    clipped = np.asarray(
+        jax.jit(jax.vmap(psd.clip_eigenvalues, (0, None)))(jnp.asarray(a), jnp.asarray(floor))
+    )
+    values, vectors = np.linalg.eigh(a)
+    expected = np.einsum("nik,nk,njk->nij", vectors, np.maximum(values, floor), vectors)
+    np.testing.assert_allclose(clipped, expected, atol=1e-12 * np.abs(a).max())
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_clip_returns_a_definite_matrix_bit_for_bit(size):
+    a = np.einsum("nij,nkj->nik", symmetric_stack(size), symmetric_stack(size)) + np.eye(size)
+    a = jnp.asarray((a + np.swapaxes(a, 1, 2)) / 2, jnp.float32)
+    # alone (the branch is skipped) and beside matrices that need clipping (it is not)
+    f = jax.jit(jax.vmap(psd.clip_eigenvalues, (0, None)))
+    assert np.array_equal(f(a, jnp.float32(1e-3)), a)
+    both = jnp.concatenate([a, -a])
+    assert np.array_equal(f(both, jnp.float32(1e-3))[: len(a)], a)
+
+
+@pytest.mark.parametrize("p", [1, 2, 4, 9])
+def test_clip_schur_keeps_count_and_sums(p, x64):
+    rng = np.random.default_rng(p)
+    count, floor = 50, 1e-6
+    m = rng.normal(size=(count, p + 1)) * 0.3
+    scatter = symmetric_stack(p + 1, count, seed=3)
+    moments = np.zeros((count, p + 2, p + 2))
+    moments[:, 0, 0], moments[:, 0, 1:], moments[:, 1:, 0] = 7.0, 7.0 * m, 7.0 * m
+    moments[:, 1:, 1:] = scatter + 7.0 * np.einsum("ni,nj->nij", m, m)
+    out = np.asarray(jax.jit(jax.vmap(psd.clip_schur, (0, None)))(jnp.asarray(moments), jnp.asarray(floor)))
+    assert np.array_equal(out[:, 0], moments[:, 0]) and np.array_equal(out[:, :, 0], moments[:, :, 0])
+    assert np.array_equal(out, np.swapaxes(out, 1, 2)) or np.allclose(out, np.swapaxes(out, 1, 2), atol=1e-12)
+    centred = out[:, 1:, 1:] - 7.0 * np.einsum("ni,nj->nij", m, m)
+    values, vectors = np.linalg.eigh(scatter)
+    expected = np.einsum("nik,nk,njk->nij", vectors, np.maximum(values, floor), vectors)
+    np.testing.assert_allclose(centred, expected, atol=1e-11 * np.abs(scatter).max())
+
+
+def test_after_clipping_the_conjugate_scale_does_not_fall(x64):
+    """b_n - b_0 >= 0 exactly when the statistic is consistent (SPEC C6)."""
+    rng = np.random.default_rng(0)
+    a = rng.normal(size=(200, 4, 4)) * 0.5
+    a = (a + np.swapaxes(a, 1, 2)) / 2
+    a[:, 0, 0] = 1.0
+    law = nig.NIG(jnp.zeros(3), 1e-3 * jnp.eye(3), jnp.asarray(20.0), jnp.asarray(0.5))
+
+    def scale(moments):
+        return nig.update(law, moments[:3, :3], moments[:3, 3], moments[3, 3], jnp.asarray(10.0)).scale
+
+    clipped = jax.jit(jax.vmap(psd.clip_schur, (0, None)))(jnp.asarray(a), jnp.asarray(1e-9))
+    scales = jax.jit(jax.vmap(scale))
+    assert float(scales(clipped).min()) >= 0.5
+    broken = np.asarray(scales(jnp.asarray(a)))
+    assert (~(broken >= 0.5)).mean() > 0.2
+
+
+def test_semidefinite_cholesky_of_singular_and_definite_matrices(x64):
+    p = np.array([0.2, 0.5, 0.3])
+    multinomial = np.diag(p) - np.outer(p, p)
+    duplicated = np.ones((2, 2))
+    zero_row = np.array([[1.0, 0.0, 0.5], [0.0, 0.0, 0.0], [0.5, 0.0, 2.0]])
+    for a in (multinomial, duplicated, zero_row, np.eye(4) + 0.5):
+        factor = np.asarray(psd.semidefinite_cholesky(jnp.asarray(a)))
+        assert np.array_equal(factor, np.tril(factor))
+        np.testing.assert_allclose(factor @ factor.T, a, atol=1e-14)
