@@ -128,9 +128,18 @@ class Run:
     batch_squares: np.ndarray | None = None
     below: np.ndarray | None = None
     settings: dict = field(default_factory=dict)
-    reruns: int = 0
+    rerun_mask: np.ndarray | None = None
     rerun_seconds: float = 0.0
     diagnostics: Any = None
+
+    def __post_init__(self) -> None:
+        if self.rerun_mask is None:
+            self.rerun_mask = np.zeros(len(self.codes), bool)
+
+    @property
+    def reruns(self) -> int:
+        """Number of problems that were run again."""
+        return int(self.rerun_mask.sum())
 
 
 @dataclass(frozen=True)
@@ -201,7 +210,19 @@ def _init_block(sampler: LaneSampler, chains: int, model, observed, keys):
     return sampler.init_lanes(model, observed, first, chains)
 
 
-def _segment_block(sampler: LaneSampler, chains: int, steps: int, thin: int, stream: bool, first, model, observed, truth, keys, carry):
+def _segment_block(
+    sampler: LaneSampler,
+    chains: int,
+    steps: int,
+    thin: int,
+    stream: bool,
+    first,
+    model,
+    observed,
+    truth,
+    keys,
+    carry,
+):
     """Run `steps` steps of one block; returns the carry and the thinned draws or their sums."""
     TRACES["segment"] += 1
     model, observed = jax.tree.map(lambda x: _lanes(x, chains), (model, observed))
@@ -256,9 +277,9 @@ def _spread(function: Callable, devices: int) -> Callable:
 
     def spread(shared, *blocked):
         specs = (Spec(), *([Spec("blocks")] * len(blocked)))
-        return jax.shard_map(
-            mapped, mesh=mesh, in_specs=specs, out_specs=Spec("blocks"), check_vma=False
-        )(shared, *blocked)
+        return jax.shard_map(mapped, mesh=mesh, in_specs=specs, out_specs=Spec("blocks"), check_vma=False)(
+            shared, *blocked
+        )
 
     return spread
 
@@ -354,15 +375,39 @@ def run_chains(
         for group in range(plan.calls):
             args = run.arguments(group)
             spent, compiled, kept = _run_group(
-                sampler, plan, args, segment, thin, stream, warm_calls, sample_calls,
+                sampler,
+                plan,
+                args,
+                segment,
+                thin,
+                stream,
+                warm_calls,
+                sample_calls,
                 (lambda done, g=group: progress(g * total + done, plan.calls * total)) if progress else None,
             )
             seconds, compile_seconds = seconds + spent, compile_seconds + compiled
             pieces.append(kept)
-        return _collect(pieces, plan, count, names, sampler, draws, stream, truth, seconds, compile_seconds,
-                        {"thin": thin, "segment": segment, "seed": seed, "key_block": KEY_BLOCK,
-                         "lanes_per_block": plan.problems_per_block * chains, "devices": devices,
-                         "float64_positions": float64})
+        return _collect(
+            pieces,
+            plan,
+            count,
+            names,
+            sampler,
+            draws,
+            stream,
+            truth,
+            seconds,
+            compile_seconds,
+            {
+                "thin": thin,
+                "segment": segment,
+                "seed": seed,
+                "key_block": KEY_BLOCK,
+                "lanes_per_block": plan.problems_per_block * chains,
+                "devices": devices,
+                "float64_positions": float64,
+            },
+        )
 
 
 @dataclass
@@ -456,7 +501,9 @@ def _run_group(sampler, plan, args, segment, thin, stream, warm_calls, sample_ca
     return spent, compiled + more, [jax.tree.map(np.asarray, out) for out in kept]
 
 
-def _collect(pieces, plan, count, names, sampler, draws, stream, truth, seconds, compile_seconds, settings) -> Run:
+def _collect(
+    pieces, plan, count, names, sampler, draws, stream, truth, seconds, compile_seconds, settings
+) -> Run:
     """Undo the block layout: lanes back to [T, C]."""
     chains, per_block = plan.chains, plan.problems_per_block
 
@@ -473,8 +520,12 @@ def _collect(pieces, plan, count, names, sampler, draws, stream, truth, seconds,
         return np.concatenate(groups)[:count]
 
     common = {
-        "method": sampler.name, "names": names, "seconds": seconds, "compile_seconds": compile_seconds,
-        "chains": chains, "settings": settings,
+        "method": sampler.name,
+        "names": names,
+        "seconds": seconds,
+        "compile_seconds": compile_seconds,
+        "chains": chains,
+        "settings": settings,
     }
     accept, divergences, finite = (gather(k, 2) for k in ((3, 4, 5) if stream else (1, 2, 3)))
     codes = np.where(finite.all(2), OK, NON_FINITE)
@@ -487,8 +538,12 @@ def _collect(pieces, plan, count, names, sampler, draws, stream, truth, seconds,
     batches = mean.shape[2]
     per_batch = settings["segment"] // settings["thin"]
     return Run(
-        draws=None, draws_per_chain=batches * per_batch, below=gather(2, 2).sum(2),
-        batch_means=mean + shift, batch_squares=square + 2 * shift * mean + shift**2, **common,
+        draws=None,
+        draws_per_chain=batches * per_batch,
+        below=gather(2, 2).sum(2),
+        batch_means=mean + shift,
+        batch_squares=square + 2 * shift * mean + shift**2,
+        **common,
     )
 
 
@@ -500,7 +555,9 @@ def replace_problems(run: Run, index: np.ndarray, other: Run) -> Run:
     ratio = other.chains // run.chains
     if len(index) == len(run.codes):
         return replace(
-            other, seconds=run.seconds + other.seconds, compile_seconds=run.compile_seconds + other.compile_seconds
+            other,
+            seconds=run.seconds + other.seconds,
+            compile_seconds=run.compile_seconds + other.compile_seconds,
         )
     step = np.arange(run.draws.shape[2])
     chain = np.arange(run.chains)[:, None] + run.chains * (step % ratio)[None]

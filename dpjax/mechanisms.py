@@ -18,11 +18,14 @@ from jaxtyping import Array, Float, Key
 
 from dpjax._gaussian import analytic_gaussian_sigma, gaussian_delta, gaussian_epsilon
 from dpjax.errors import InputError
+from dpjax.kernels.augmentation import laplace_scales, laplace_scales_from
 from dpjax.statistics import check_number
 
 __all__ = [
     "Gaussian",
+    "GaussianNoise",
     "Laplace",
+    "LaplaceNoise",
     "PrivacyStatement",
     "analytic_gaussian_sigma",
     "gaussian_delta",
@@ -45,6 +48,36 @@ class PrivacyStatement:
     reference: str
 
 
+@dataclass(frozen=True)
+class LaplaceNoise:
+    """Laplace noise as a scale mixture: e | w ~ N(0, w), w ~ Exponential(rate 1/2), in units of b (SPEC B10)."""
+
+    mean_variance: float = 2.0
+    augmented: bool = True
+
+    def update_lanes(
+        self, residual: Float[Array, "D B"], normals: Float[Array, "N B"], uniforms: Float[Array, "D B"]
+    ):
+        """Draw w | e from 2 D normals and D uniforms."""
+        size = residual.shape[0]
+        w = laplace_scales_from.lanes(residual, normals[:size], uniforms, normals[size:])
+        return jnp.maximum(w, 1e-10)
+
+
+@dataclass(frozen=True)
+class GaussianNoise:
+    """Gaussian noise of standard deviation one in units of its own scale: nothing to augment."""
+
+    mean_variance: float = 1.0
+    augmented: bool = False
+
+    def update_lanes(
+        self, residual: Float[Array, "D B"], normals: Float[Array, "N B"], uniforms: Float[Array, "D B"]
+    ):
+        """The variance is known."""
+        return jnp.ones_like(residual)
+
+
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Laplace:
@@ -57,6 +90,7 @@ class Laplace:
     scale: Any  # an array; JAX also rebuilds pytrees with placeholders, which a narrower type would refuse
 
     kind: ClassVar[str] = "laplace"
+    unit_noise: ClassVar[LaplaceNoise] = LaplaceNoise()
     random_scales: ClassVar[bool] = True
     statement: ClassVar[PrivacyStatement] = PrivacyStatement(
         input_domain="vectors of D finite numbers, D public",
@@ -113,8 +147,6 @@ class Laplace:
 
     def update_scales(self, key: Key[Array, ""], residual: Float[Array, " D"]) -> Float[Array, " D"]:
         """Exact draw of w | e (`dpjax.kernels.augmentation.laplace_scales`)."""
-        from dpjax.kernels.augmentation import laplace_scales
-
         return laplace_scales(key, residual)
 
     def privacy_map(self, sensitivity: Any) -> float:
@@ -138,6 +170,7 @@ class Gaussian:
     scale: Any
 
     kind: ClassVar[str] = "gaussian"
+    unit_noise: ClassVar[GaussianNoise] = GaussianNoise()
     random_scales: ClassVar[bool] = False
     statement: ClassVar[PrivacyStatement] = PrivacyStatement(
         input_domain="vectors of D finite numbers, D public",

@@ -14,8 +14,9 @@ from ..kernels.products import pairs
 
 @cache
 def below_diagonal(p: int) -> tuple[np.ndarray, np.ndarray]:
-    """Row and column of each coordinate c_ij, i > j, in row order."""
-    return np.tril_indices(p, -1)
+    """Row and column of each coordinate c_ij, i > j, in row order (int32: 64-bit indices mix badly with x64 off)."""
+    rows, cols = np.tril_indices(p, -1)
+    return rows.astype(np.int32), cols.astype(np.int32)
 
 
 def sample_prior(model, key):

@@ -27,9 +27,9 @@ class Observed(NamedTuple):
     very large n, where z - n mu cancels).
     """
 
-    z: Float[Array, "D *B"]
-    n_over_b: Float[Array, "D *B"]
-    root_n_over_b: Float[Array, "D *B"]
+    z: Float[Array, D * B]
+    n_over_b: Float[Array, D * B]
+    root_n_over_b: Float[Array, D * B]
     n: Float[Array, " *B"]
 
 
@@ -149,8 +149,6 @@ class Model:
         (gradient,) = pull((jnp.ones_like(prior), (to_mean, to_covariance)))
         return value + prior.astype(value.dtype), gradient.astype(value.dtype)
 
-    def deviation_lanes(
-        self, phi: Float[Array, "P B"], normals: Float[Array, "D B"]
-    ) -> Float[Array, "D B"]:
+    def deviation_lanes(self, phi: Float[Array, "P B"], normals: Float[Array, "D B"]) -> Float[Array, "D B"]:
         """A draw from N(0, Sigma) of one record's statistic, from D standard normals."""
         return matvec_lanes(cholesky.lanes(self.moments_lanes(phi)[1]), normals)

@@ -54,11 +54,11 @@ class LinearRegression(Model):
     sigma2_scale `[]`, x_mean `[p]`, kappa `[]`, psi `[p, p]`, nu `[]`; all in scaled units.
     """
 
-    theta_mean: Float[Array, "q *B"]
+    theta_mean: Float[Array, q * B]
     theta_precision: Float[Array, "q q *B"]
     sigma2_shape: Float[Array, " *B"]
     sigma2_scale: Float[Array, " *B"]
-    x_mean: Float[Array, "p *B"]
+    x_mean: Float[Array, p * B]
     kappa: Float[Array, " *B"]
     psi: Float[Array, "p p *B"]
     nu: Float[Array, " *B"]
@@ -102,7 +102,10 @@ class LinearRegression(Model):
             value = float(value) * np.eye(size) if value.ndim == 0 else value
             if value.shape != (size, size) or not np.isfinite(value).all():
                 raise InputError(f"{name} must be a finite {size} x {size} matrix; got shape {value.shape}")
-            if np.abs(value - value.T).max() > 1e-8 * np.abs(value).max() or np.linalg.eigvalsh(value)[0] <= 0:
+            if (
+                np.abs(value - value.T).max() > 1e-8 * np.abs(value).max()
+                or np.linalg.eigvalsh(value)[0] <= 0
+            ):
                 raise InputError(f"{name} must be symmetric and positive definite; got {value.tolist()}")
             return value
 
@@ -176,7 +179,14 @@ class LinearRegression(Model):
     # ---- coordinates ---------------------------------------------------------------------------------------
     def _split(self, phi):
         p = self.p
-        return phi[:p], phi[p], phi[p + 1 : 2 * p + 1], phi[2 * p + 1], phi[2 * p + 2 : 3 * p + 2], phi[3 * p + 2 :]
+        return (
+            phi[:p],
+            phi[p],
+            phi[p + 1 : 2 * p + 1],
+            phi[2 * p + 1],
+            phi[2 * p + 2 : 3 * p + 2],
+            phi[3 * p + 2 :],
+        )
 
     def _unit_lower_lanes(self, c, like):
         """I + U with U strictly lower triangular, `[p, p, B]`."""
@@ -224,14 +234,7 @@ class LinearRegression(Model):
         u_y = unit[:, y]
         tilted = [u_x[i] + unit[:, y] * beta[i][None] for i in range(p)]
         below_i, below_j = below_diagonal(p)
-        u = (
-            u_x
-            + [u_y]
-            + [u_y] * p
-            + [u_y]
-            + tilted
-            + [tilted[i] * jnp.exp(ell[i])[None] for i in below_i]
-        )
+        u = u_x + [u_y] + [u_y] * p + [u_y] + tilted + [tilted[i] * jnp.exp(ell[i])[None] for i in below_i]
         h = (
             [mt] * (p + 1)
             + [extended_c[:, k] for k in range(p)]
@@ -296,7 +299,10 @@ class LinearRegression(Model):
         dc_c, dc_g = matmul_lanes(d_c, cov), matmul_lanes(d_c, g)
         scale = jnp.exp(ell)
         d_lower = matmul_lanes(weighted, jnp.swapaxes(inverse, 0, 1))  # of -tr(psi' Sigma^{-1}) / 2 by L
-        d_lower = d_lower * scale[:, None] + 2.0 * (dc_g[:p, :p] + beta[:, None] * dc_g[p, :p][None]) * scale[:, None]
+        d_lower = (
+            d_lower * scale[:, None]
+            + 2.0 * (dc_g[:p, :p] + beta[:, None] * dc_g[p, :p][None]) * scale[:, None]
+        )
         d_mu = d_m[:p] - by_theta[0][None] * beta - self.kappa[None] * matvec_lanes(sigma_inverse, shift)
         d_alpha = d_m[p] + by_theta[0]
         d_beta = 2.0 * dc_c[p, :p] + by_theta[1:] - by_theta[0][None] * mu
@@ -391,4 +397,3 @@ def parameter_names(p: int) -> tuple[str, ...]:
     """Reported parameters of a regression with p features: theta, sigma2, mu_x, tau2 (DESIGN section 9)."""
     names = [f"theta[{i}]" for i in range(p + 1)] + ["sigma2"] + [f"mu_x[{i}]" for i in range(1, p + 1)]
     return tuple(names + [f"tau2[{i},{j}]" for i in range(1, p + 1) for j in range(1, i + 1)])
-

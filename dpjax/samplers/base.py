@@ -1,15 +1,15 @@
-"""What a sampler offers to the engine, and the noise models it meets, in units of the noise scale."""
+"""What a sampler offers to the engine."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
 
-from ..kernels.augmentation import laplace_scales_from
+from ..mechanisms import GaussianNoise, LaplaceNoise
 from ..models.base import Model, Observed
+
+__all__ = ["Draw", "GaussianNoise", "LaneSampler", "LaplaceNoise"]
 
 
 class Draw(NamedTuple):
@@ -46,32 +46,3 @@ class LaneSampler(Protocol):
     def finite_lanes(self, carry: Any) -> Bool[Array, " B"]:
         """Whether each lane's state is still usable."""
         ...
-
-
-@dataclass(frozen=True)
-class LaplaceNoise:
-    """Laplace noise as a scale mixture: e | w ~ N(0, w), w ~ Exponential(rate 1/2), in units of b (SPEC B10)."""
-
-    mean_variance: float = 2.0
-    augmented: bool = True
-
-    def update_lanes(self, residual: Float[Array, "D B"], normals: Float[Array, "N B"], uniforms: Float[Array, "D B"]):
-        """Draw w | e from 2 D normals and D uniforms."""
-        size = residual.shape[0]
-        w = laplace_scales_from.lanes(residual, normals[:size], uniforms, normals[size:])
-        return jnp.maximum(w, 1e-10)
-
-
-@dataclass(frozen=True)
-class GaussianNoise:
-    """Gaussian noise of standard deviation one in units of its own scale: nothing to augment."""
-
-    mean_variance: float = 1.0
-    augmented: bool = False
-
-    def update_lanes(self, residual: Float[Array, "D B"], normals: Float[Array, "N B"], uniforms: Float[Array, "D B"]):
-        """The variance is known."""
-        return jnp.ones_like(residual)
-
-
-NOISES = {"laplace": LaplaceNoise(), "gaussian": GaussianNoise()}

@@ -38,8 +38,8 @@ FULL_CURVATURE_UP_TO = 9
 class CollapsedState(NamedTuple):
     """One chain: unconstrained parameters `[P]` and noise variances in units of b^2 `[D]`."""
 
-    position: Float[Array, "P *B"]
-    scales: Float[Array, "D *B"]
+    position: Float[Array, P * B]
+    scales: Float[Array, D * B]
 
 
 class CollapsedParameters(NamedTuple):
@@ -53,7 +53,7 @@ class CollapsedParameters(NamedTuple):
     prior_precision: Float[Array, "P P *B"]
     covariance: Float[Array, "D D *B"]
     jacobian: Float[Array, "D P *B"]
-    curvature: Float[Array, "..."]
+    curvature: Float[Array, ...]
 
 
 class CollapsedInfo(NamedTuple):
@@ -142,7 +142,9 @@ class Collapsed:
         if self.leapfrogs < 1 or self.mode_steps < 2 or self.window < 1:
             raise InputError("leapfrogs and window must be at least 1 and mode_steps at least 2")
         if self.warmup % self.window or self.warmup < 4 * self.window:
-            raise InputError(f"warmup must be a multiple of the window {self.window}, at least 4; got {self.warmup}")
+            raise InputError(
+                f"warmup must be a multiple of the window {self.window}, at least 4; got {self.warmup}"
+            )
         if not 0.0 < self.target < 1.0 or not 0.0 <= self.jitter < 1.0:
             raise InputError("target must lie in (0, 1) and jitter in [0, 1)")
 
@@ -165,13 +167,19 @@ class Collapsed:
         def log_density_and_grad(x):
             return model.log_density_and_grad_lanes(x, state.scales, observed)
 
-        end = leapfrog_lanes(log_density_and_grad, state.position, momentum, factor, step_size, self.leapfrogs)
+        end = leapfrog_lanes(
+            log_density_and_grad, state.position, momentum, factor, step_size, self.leapfrogs
+        )
         gain = end.log_density_end - end.log_density_start
         uphill = jnp.where(jnp.isfinite(gain), gain, jnp.full_like(gain, -jnp.inf)) > 0
         acceptance = jnp.exp(jnp.minimum(end.log_ratio, 0.0))
         accepted = jnp.where(greedy, uphill, accept_uniform < acceptance)
         position = jnp.where(accepted[None], end.position, state.position)
-        return position, CollapsedInfo(acceptance, accepted, end.log_ratio < DIVERGENCE, end.log_ratio), uphill
+        return (
+            position,
+            CollapsedInfo(acceptance, accepted, end.log_ratio < DIVERGENCE, end.log_ratio),
+            uphill,
+        )
 
     def _scales_lanes(self, model, observed, position, scales, normals, uniforms):
         size = scales.shape[0]
@@ -278,10 +286,14 @@ class Collapsed:
 
         # search: lengthen after a success, shorten after a failure; warm-up: Robbins-Monro on the pooled step
         searched = jnp.clip(
-            log_step + jnp.where(uphill, 0.3, -1.0).astype(work), -6.0, float(np.log(np.pi / 2 / self.leapfrogs))
+            log_step + jnp.where(uphill, 0.3, -1.0).astype(work),
+            -6.0,
+            float(np.log(np.pi / 2 / self.leapfrogs)),
         )
         gain = 2.0 / (jnp.maximum(j, 0).astype(work) + 4.0) ** 0.7
-        learned = jnp.clip(log_step + gain * (info.acceptance - self.target), -5.0, float(np.log(self.max_step)))
+        learned = jnp.clip(
+            log_step + gain * (info.acceptance - self.target), -5.0, float(np.log(self.max_step))
+        )
         log_step = jnp.where(searching, searched, pooled(learned))
 
         if self.noise.augmented:
@@ -301,9 +313,7 @@ class Collapsed:
             curvature_sum,
             adaptation.start_scales,
         )
-        draw = Draw(
-            model.report_lanes(position.astype(work)), info.acceptance, info.divergent & ~searching
-        )
+        draw = Draw(model.report_lanes(position.astype(work)), info.acceptance, info.divergent & ~searching)
         return Carry(CollapsedState(position, scales), parameters, adaptation), draw
 
     def finite_lanes(self, carry: Carry) -> Bool[Array, " B"]:

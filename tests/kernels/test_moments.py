@@ -24,6 +24,7 @@ def random_model(p, seed):
     return rng.normal(size=p) * 0.4, factor, rng.normal(size=p + 1), 0.1 + rng.uniform()
 
 
+@jax.jit
 def normal_moments(mean, factor, theta, sigma2):
     m, c = moments.with_unit_feature(*arrays(mean, factor @ factor.T))
     eta = c + m[:, None] * m[None]

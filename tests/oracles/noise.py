@@ -4,10 +4,12 @@ import numpy as np
 from scipy import integrate, stats
 
 
-def mixing_law(e):
-    """Law of w = omega^2/b^2 given the noise e (units of b): generalised inverse Gaussian (SPEC B10)."""
+def mixing_cdf(e):
+    """Distribution function of w = omega^2/b^2 given the noise e (units of b): 1/w is inverse Gaussian."""
     e = abs(float(e))
-    return stats.chi2(1) if e < 1e-12 else stats.geninvgauss(0.5, e, scale=e)
+    if e < 1e-12:
+        return stats.chi2(1).cdf
+    return lambda w: stats.invgauss(1 / e, scale=1.0).sf(1 / w)
 
 
 def normal_laplace_log_density(y, m, v, b):

@@ -1,0 +1,317 @@
+"""`calibrate`: simulation-based calibration of a method over a grid of settings, in one compiled call."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from . import calibration_statistics as statistics
+from .calibration_statistics import Ranks
+from .diagnostics import Diagnostics, batch_means_ess, split_rhat
+from .engine import Run
+from .errors import InputError
+from .inference import regression_prior
+from .methods import method_named, run_method
+from .models.linear_regression import LinearRegression
+from .sensitivity import regression_exponents, replace_one_l1
+from .simulation import Study, positive, simulate_study, whole
+
+#: Draws of the non-private posterior per problem, behind the MMD.
+NON_PRIVATE_DRAWS = 60
+
+
+@dataclass
+class Calibration:
+    """Result of a calibration study of one method.
+
+    cells: dicts in the layout of `calibration.json`; ranks: per cell, for figures; settings: what was simulated.
+    """
+
+    method: str
+    cells: list[dict[str, Any]]
+    ranks: list[Ranks]
+    seconds: float
+    compile_seconds: float
+    rerun_seconds: float
+    ess_per_second: float
+    chains_in_call: int
+    settings: dict[str, Any]
+
+    def verdict(self, min_records: int = 0) -> dict[str, Any]:
+        """Family-wise verdict over the cells (`calibration_statistics.verdict`)."""
+        return statistics.verdict(self.cells, min_records=min_records)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain data; a single cell's fields also stand at the top level."""
+        out: dict[str, Any] = dict(self.cells[0]) if len(self.cells) == 1 else {}
+        return out | {
+            "method": self.method,
+            "cells": self.cells,
+            "seconds": self.seconds,
+            "compile_seconds": self.compile_seconds,
+            "rerun_seconds": self.rerun_seconds,
+            "ess_per_second": self.ess_per_second,
+            "chains_in_call": self.chains_in_call,
+            "verdict": self.verdict(),
+            "settings": self.settings,
+        }
+
+    def table(self) -> str:
+        """One line per cell and parameter, then the verdict."""
+        head = ("records", "epsilon", "parameter", "KS", "critical", "p", "cov 50%", "80%", "90%", "95%")
+        rows: list[tuple[str, ...]] = []
+        for cell in self.cells:
+            for name, row in cell["parameters"].items():
+                cover = tuple(f"{row['coverage'][level]:.3f}" for level in ("0.5", "0.8", "0.9", "0.95"))
+                rows.append(
+                    (f"{cell['records']:g}", f"{cell['epsilon']:g}", name, f"{row['ks']:.4f}",
+                     f"{row['ks_critical']:.4f}", f"{row['p_value']:.3g}", *cover)
+                )  # fmt: skip
+        widths = [max(len(r[i]) for r in [head, *rows]) for i in range(len(head))]
+        lines = ["  ".join(x.rjust(w) for x, w in zip(r, widths, strict=True)) for r in [head, *rows]]
+        verdict = self.verdict()
+        minimum = min(cell["min_ess_median"] for cell in self.cells)
+        lines += [
+            "",
+            f"method {self.method}: {self.chains_in_call} chains in one call, {self.seconds:.2f} s "
+            f"(compile {self.compile_seconds:.1f} s), {self.ess_per_second:,.0f} ESS/s, "
+            f"{sum(c['reruns'] for c in self.cells)} problems rerun in {self.rerun_seconds:.2f} s",
+            f"median min-ESS (worst cell) {minimum:.0f}; "
+            f"min-ESS < 50: {np.mean([c['min_ess_below_50'] for c in self.cells]):.4f}; "
+            f"R-hat > 1.05: {np.mean([c['rhat_above_1_05'] for c in self.cells]):.4f}",
+            f"uniformity at family-wise 1% (Holm): {'not rejected' if verdict['uniformity_passed'] else 'REJECTED'}; "
+            f"95% coverage in its family-wise 99.9% band: {'yes' if verdict['coverage_passed'] else 'NO'}",
+        ]
+        return "\n".join(lines)
+
+
+def calibration_model(
+    features: int = 1, prior: Mapping[str, Any] | str | os.PathLike | None = None
+) -> LinearRegression:
+    """Prior of a calibration study: S0 section 4.2 unless another is given."""
+    features = whole("features", features)
+    return LinearRegression.s0(features) if prior is None else regression_prior(features, prior)
+
+
+def default_sensitivity(features: int, bounds: tuple[float, float] = (-1.0, 1.0)) -> float:
+    """Replace-one L1 sensitivity of the statistic with all variables in `bounds` (SPEC A1)."""
+    exponents = regression_exponents(whole("features", features))
+    return float(replace_one_l1(exponents, [tuple(bounds)] * (features + 1)))
+
+
+def calibrate(
+    model: str = "linear-regression",
+    *,
+    records: int | Sequence[int],
+    epsilon: float | Sequence[float],
+    trials: int = 300,
+    method: str = "collapsed",
+    features: int = 1,
+    bounds: tuple[float, float] = (-1.0, 1.0),
+    sensitivity: float | None = None,
+    prior: Mapping[str, Any] | str | os.PathLike | None = None,
+    simulate: str = "exact",
+    clip: bool = False,
+    chains: int = 2,
+    draws: int = 500,
+    thin: int | None = None,
+    stream: bool = False,
+    mmd: bool = True,
+    seed: int = 0,
+    chains_per_batch: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Calibration:
+    """Simulate data sets from the prior, infer each, and test whether the truth's ranks are uniform.
+
+    Args:
+        model: "linear-regression".
+        records, epsilon: one value or several; all combinations are run, in one compiled call.
+        trials: simulated data sets per combination.
+        method: "collapsed", "gibbs", "naive" or "non-private".
+        features: number of covariates.
+        bounds: of every variable in scaled units; they set the sensitivity (records are not clipped, as in S0).
+        sensitivity: replaces the exact replace-one L1 sensitivity (16/3 for one feature).
+        prior: None for S0's; parameters are drawn from it and it is the prior of the inference.
+        simulate: "exact" or "clt" (statistics from the samplers' own normal approximation).
+        clip: clip records to [-1, 1] before summing (the model is then misspecified by construction).
+        chains, draws, thin, chains_per_batch, progress: of the run.
+        stream: keep running sums only: memory does not grow with the number of draws.
+        mmd: report the MMD to the non-private posterior (not when streaming).
+        seed: of the study.
+
+    Returns:
+        `Calibration`.
+
+    Raises:
+        InputError: a value out of range.
+    """
+    if model != "linear-regression":
+        raise InputError(f"model must be linear-regression; got {model!r}")
+    cells = [(n, e) for n in _several("records", records) for e in _several("epsilon", epsilon)]
+    if sensitivity is None:
+        sensitivity = default_sensitivity(features, _checked_bounds(bounds))
+    if clip and simulate != "exact":
+        raise InputError("clip needs simulate = 'exact': there are no records to clip otherwise")
+    study = simulate_study(
+        calibration_model(features, prior),
+        cells,
+        trials,
+        sensitivity=sensitivity,
+        seed=whole("seed", seed + 1) - 1,
+        simulate="clipped" if clip else simulate,
+    )
+    return calibrate_study(
+        study, method, chains=chains, draws=draws, thin=thin, stream=stream, mmd=mmd, seed=seed,
+        chains_per_batch=chains_per_batch, progress=progress,
+    )  # fmt: skip
+
+
+def calibrate_study(
+    study: Study,
+    method: str,
+    *,
+    chains: int = 2,
+    draws: int = 500,
+    thin: int | None = None,
+    stream: bool = False,
+    mmd: bool = True,
+    seed: int = 0,
+    non_private: np.ndarray | None = None,
+    chains_per_batch: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Calibration:
+    """Calibrate one method on problems simulated before (so that methods share their data).
+
+    Args as in `calibrate`; `non_private`: draws `[T, C, S, K]` of the non-private posterior, computed if None.
+    """
+    entry = method_named(method)
+    if stream and thin is None:
+        thin = 20 if entry.thin == 1 else entry.thin
+    run = run_method(
+        method,
+        study.problems,
+        seed=seed + 1,
+        chains=chains,
+        draws=draws,
+        thin=thin,
+        stream=stream,
+        truth=study.truth if stream else None,
+        chains_per_batch=chains_per_batch,
+        progress=progress,
+    )
+    if mmd and not stream and non_private is None and method != "non-private":
+        non_private = non_private_draws(study, seed)
+    if stream or not mmd or method == "non-private":
+        non_private = None
+    diagnostics = _streamed_diagnostics(run) if stream else run.diagnostics
+    cells, ranks = [], []
+    for c, (records, epsilon) in enumerate(study.cells):
+        part = study.slice(c)
+        rank = _streamed_ranks(run, part, seed + c) if stream else None
+        here = _part(diagnostics, part)
+        bad = ~np.isfinite(run.draws[part]).all((1, 2, 3)) if not stream else (run.codes[part] != 0).any(1)
+        if rank is None:
+            rank = statistics.rank_statistics(
+                run.names, run.draws[part][~bad], study.truth[part][~bad], seed=seed + c
+            )
+        value = None
+        if non_private is not None and not bad.all():
+            value = float(statistics.mmd_to_nonprivate(run.draws[part][~bad], non_private[part][~bad]).mean())
+        cell = statistics.summarise_ranks(
+            records,
+            epsilon,
+            rank,
+            here,
+            failed=int(bad.sum()),
+            reruns=int(run.rerun_mask[part].sum()),
+            mmd=value,
+        )
+        if stream:
+            cell["ess"], cell["rhat"] = "batch means", "split R-hat"
+        cells.append(cell)
+        ranks.append(rank)
+    return Calibration(
+        method=method,
+        cells=cells,
+        ranks=ranks,
+        seconds=run.seconds,
+        compile_seconds=run.compile_seconds,
+        rerun_seconds=run.rerun_seconds,
+        ess_per_second=float(diagnostics.min_ess.sum() / run.seconds),
+        chains_in_call=len(study.problems) * chains,
+        settings={
+            "trials": study.trials,
+            "chains": chains,
+            "draws": draws,
+            "seed": seed,
+            "simulate": study.simulate,
+            "sensitivity": study.sensitivity,
+            "mechanism": study.problems.mechanism,
+            "adjacency": "replace-one",
+            "prior": study.problems.model.as_dict(),
+            "run": run.settings,
+        },
+    )
+
+
+def non_private_draws(study: Study, seed: int = 0) -> np.ndarray:
+    """Draws of the non-private posterior of every problem, for the MMD `[T, 2, NON_PRIVATE_DRAWS, K]`."""
+    run = run_method(
+        "non-private", study.problems, seed=seed + 2, chains=2, draws=NON_PRIVATE_DRAWS, rerun=False
+    )
+    return run.draws
+
+
+def _part(diagnostics: Diagnostics, part: slice) -> Diagnostics:
+    arrays = ("rhat", "ess_bulk", "ess_tail", "mcse_mean", "constant")
+    return Diagnostics(
+        diagnostics.names, diagnostics.draws, **{name: getattr(diagnostics, name)[part] for name in arrays}
+    )
+
+
+def _streamed_diagnostics(run: Run) -> Diagnostics:
+    """Batch-means ESS and split R-hat in the places of the rank-normalised ones (their names are in the cell)."""
+    per_batch = run.draws_per_chain // run.batch_means.shape[2]
+    variances = np.maximum(run.batch_squares - run.batch_means**2, 0.0)
+    ess = batch_means_ess(run.batch_means, variances, per_batch)
+    constant = (variances == 0).all((1, 2))
+    mean_variance = variances.mean((1, 2))
+    return Diagnostics(
+        names=run.names,
+        draws=run.chains * run.draws_per_chain,
+        rhat=split_rhat(run.batch_means, variances, per_batch),
+        ess_bulk=ess,
+        ess_tail=np.full_like(ess, np.nan),
+        mcse_mean=np.sqrt(mean_variance / np.maximum(ess, 1.0)),
+        constant=constant,
+    )
+
+
+def _streamed_ranks(run: Run, part: slice, seed: int) -> Ranks:
+    below = run.below[part].sum(1)
+    total = run.chains * run.draws_per_chain
+    u = np.random.default_rng(seed).uniform(size=below.shape)
+    return Ranks(run.names, below / total, (below + u) / (total + 1), total)
+
+
+def _several(name: str, value: Any) -> list:
+    if isinstance(value, str) or value is None:
+        raise InputError(f"{name} must be a number or several; got {value!r}")
+    return list(value) if isinstance(value, Sequence | np.ndarray) else [value]
+
+
+def _checked_bounds(bounds: Any) -> tuple[float, float]:
+    try:
+        low, high = (float(b) for b in bounds)
+    except (TypeError, ValueError):
+        raise InputError(f"bounds must be two numbers, low and high; got {bounds!r}") from None
+    if not (np.isfinite([low, high]).all() and low < high):
+        raise InputError(f"bounds must be finite with low < high; got {low:g}:{high:g}")
+    return low, high
+
+
+__all__ = ["Calibration", "calibrate", "calibrate_study", "non_private_draws", "positive", "simulate_study"]

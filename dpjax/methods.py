@@ -1,0 +1,184 @@
+"""The inference methods by name, how each is run, and the automatic rerun of problems that did not converge."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .diagnostics import Diagnostics, diagnose
+from .engine import OK, Problems, Run, replace_problems, run_chains
+from .errors import InputError
+from .mechanisms import MECHANISMS
+from .samplers.base import LaneSampler
+from .samplers.collapsed import Collapsed
+from .samplers.conjugate import Conjugate
+from .samplers.gibbs import Gibbs
+
+#: A problem is run again when its rank-normalised R-hat or its bulk ESS is on the wrong side of these.
+RHAT_LIMIT, ESS_LIMIT = 1.05, 100.0
+
+
+@dataclass(frozen=True)
+class Method:
+    """How a method is run.
+
+    make: noise in units of its scale -> sampler; thin: default thinning; exact: needs the exact statistics;
+    reference: a comparison whose convergence does not set the exit code; escalate: settings of successive
+    reruns, each with how many times more chains.
+    """
+
+    name: str
+    summary: str
+    make: Callable[[Any], LaneSampler]
+    thin: int = 1
+    exact: bool = False
+    reference: bool = True
+    escalate: tuple[tuple[dict, int], ...] = ()
+
+
+METHODS: dict[str, Method] = {
+    m.name: m
+    for m in (
+        Method(
+            "collapsed",
+            "exact statistics integrated out, HMC; the default",
+            lambda noise: Collapsed(noise=noise),
+            reference=False,
+            escalate=(
+                ({"leapfrogs": 8, "target": 0.95, "warmup": 400, "mode_steps": 80}, 4),
+                ({"leapfrogs": 16, "target": 0.98, "warmup": 800, "mode_steps": 80}, 8),
+            ),
+        ),
+        Method(
+            "gibbs",
+            "the papers' Gibbs sampler, corrected; mixes slowly when the noise is large",
+            lambda noise: Gibbs(noise=noise),
+            thin=20,
+        ),
+        Method(
+            "naive", "takes the noisy statistics for exact; overconfident", lambda noise: Conjugate("naive")
+        ),
+        Method(
+            "non-private",
+            "conjugate posterior of the exact statistics; simulations and public data only",
+            lambda noise: Conjugate("non-private"),
+            exact=True,
+        ),
+    )
+}
+
+
+def method_named(name: str) -> Method:
+    """Look a method up.
+
+    Raises:
+        InputError: there is none of this name.
+    """
+    if name not in METHODS:
+        raise InputError(f"method must be one of {', '.join(METHODS)}; got {name!r}")
+    return METHODS[name]
+
+
+def run_method(
+    name: str,
+    problems: Problems,
+    *,
+    seed: int,
+    chains: int = 2,
+    draws: int = 500,
+    thin: int | None = None,
+    rerun: bool = True,
+    settings: dict | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    **options: Any,
+) -> Run:
+    """Run a method on T problems, diagnose it, and run again, harder, what did not converge.
+
+    Args:
+        name: one of `METHODS`.
+        problems: T problems; `exact` is needed for "non-private".
+        seed, chains, draws, thin, progress: as for `dpjax.engine.run_chains`; `thin` defaults to the method's.
+        rerun: run problems with R-hat > 1.05, bulk ESS < 100 or a bad result code again (methods that say how).
+        settings: fields of the sampler's settings to change.
+        options: further arguments of `run_chains`.
+
+    Returns:
+        `Run` with `diagnostics` per problem. A rerun problem's diagnostics are those of its own, more numerous
+        chains. Seconds include the reruns.
+
+    Raises:
+        InputError: unknown method or settings, or exact statistics missing.
+    """
+    method = method_named(name)
+    sampler = method.make(MECHANISMS[problems.mechanism].unit_noise)
+    known = {f.name for f in dataclasses.fields(sampler)} - {"name", "noise"}  # type: ignore[arg-type]
+    unknown = set(settings or {}) - known
+    if unknown:
+        raise InputError(
+            f"{name} has no setting {sorted(unknown)[0]!r}; it has {', '.join(sorted(known)) or 'none'}"
+        )
+    sampler = dataclasses.replace(sampler, **(settings or {}))  # type: ignore[type-var]
+    if method.exact:
+        if problems.exact is None:
+            raise InputError(f"method {name!r} needs the exact statistics, which a release does not hold")
+        problems = dataclasses.replace(problems, z=problems.exact)
+    thin = method.thin if thin is None else thin
+    run = run_chains(
+        sampler, problems, seed=seed, chains=chains, draws=draws, thin=thin, progress=progress, **options
+    )
+    if run.draws is None:
+        return run
+    run.diagnostics = diagnose(run.draws, run.names)
+    run.settings["method"] = {k: v for k, v in dataclasses.asdict(sampler).items() if k != "noise"}  # type: ignore[call-overload]
+    if not rerun:
+        return run
+    options = {k: v for k, v in options.items() if k not in ("chains_per_batch", "first_problem")}
+    for stage, (harder, factor) in enumerate(method.escalate, start=1):
+        bad = np.flatnonzero(_failed(run, draws * chains))
+        if not len(bad):
+            break
+        again = run_chains(
+            dataclasses.replace(sampler, **harder),  # type: ignore[type-var]
+            problems.take(bad),
+            seed=seed + 7919 * stage,
+            chains=chains * factor,
+            draws=draws,
+            thin=thin,
+            first_problem=bad,
+            **options,
+        )
+        again.diagnostics = diagnose(again.draws, again.names)
+        run.rerun_mask[bad] = True
+        run.rerun_seconds += again.seconds
+        run = _merge(run, bad, again)
+    return run
+
+
+def _failed(run: Run, available: int) -> np.ndarray:
+    """Problems to run again `[T]`; an ESS of 100 is asked for only where there are that many draws."""
+    limit = min(ESS_LIMIT, 0.5 * available)
+    return run.diagnostics.unreliable(RHAT_LIMIT, limit) | (run.codes != OK).any(1)
+
+
+def _merge(run: Run, bad: np.ndarray, again: Run) -> Run:
+    diagnostics = run.diagnostics
+    mask, seconds = run.rerun_mask, run.rerun_seconds
+    merged = replace_problems(run, bad, again)
+    merged.rerun_mask, merged.rerun_seconds = mask, seconds
+    merged.settings = run.settings
+    if len(bad) == len(run.codes):
+        merged.diagnostics = again.diagnostics
+        return merged
+    changed = {}
+    for field in dataclasses.fields(Diagnostics):
+        value = getattr(diagnostics, field.name)
+        if isinstance(value, np.ndarray) and value.ndim >= 1 and len(value) == len(run.codes):
+            value = value.copy()
+            value[bad] = getattr(again.diagnostics, field.name)
+            changed[field.name] = value
+    merged.diagnostics = dataclasses.replace(diagnostics, **changed)
+    return merged
