@@ -19,13 +19,16 @@ def check_output(path: str | os.PathLike, force: bool = False) -> Path:
     """Check that a file may be written, before the work whose result goes there.
 
     Raises:
-        InputError: the folder does not exist, the path is a folder, or the file exists and `force` is false.
+        InputError: the folder does not exist or cannot be written to, the path is a folder, or the file exists and
+            `force` is false.
     """
     path = Path(path)
     if path.is_dir():
         raise InputError(f"output {path}: is a folder, a file name is needed")
     if not path.parent.is_dir():
         raise InputError(f"output {path}: the folder {path.parent} does not exist")
+    if not os.access(path.parent, os.W_OK):
+        raise InputError(f"output {path}: the folder {path.parent} cannot be written to")
     if os.path.lexists(path) and not force:
         raise InputError(f"output {path}: the file exists; use --force (force=True) to overwrite it")
     return path
@@ -108,9 +111,7 @@ def _move_new(temporary: Path, path: Path) -> None:
     try:
         os.link(temporary, path)  # fails if the file exists, which os.replace does not
     except FileExistsError as error:
-        raise InputError(
-            f"output {path}: the file exists; use --force (force=True) to overwrite it"
-        ) from error
+        raise InputError(f"output {path}: the file exists; use --force (force=True) to overwrite it") from error
     except OSError:  # a file system without hard links: a short gap between check and move remains
         check_output(path)
         os.replace(temporary, path)

@@ -80,9 +80,7 @@ def analytic_gaussian_sigma(sensitivity: Any, epsilon: Any, delta: Any) -> float
         low -= 1.0
     while _log_delta(math.exp(high), epsilon) < target:
         high += 1.0
-    root = brentq(
-        lambda t: max(_log_delta(math.exp(t), epsilon), -1e5) - target, low, high, xtol=1e-14, rtol=1e-14
-    )
+    root = brentq(lambda t: max(_log_delta(math.exp(t), epsilon), -1e5) - target, low, high, xtol=1e-14, rtol=1e-14)
     ratio = math.exp(root)
     gap = -math.expm1(min(_terms(ratio, epsilon)[1] - _terms(ratio, epsilon)[0], -1e-300))
     return size / ratio * (1.0 + _ALLOWED_ERROR + _CANCELLATION / gap)

@@ -12,9 +12,7 @@ from dpjax.errors import InputError, require
 _NUDGES = 64
 
 
-def add_laplace_noise(
-    values: np.ndarray, sensitivity: float, epsilon: float
-) -> tuple[np.ndarray, float, float]:
+def add_laplace_noise(values: np.ndarray, sensitivity: float, epsilon: float) -> tuple[np.ndarray, float, float]:
     """Add Laplace noise to a vector so that OpenDP's privacy map gives at most epsilon.
 
     Args:

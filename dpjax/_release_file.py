@@ -22,9 +22,7 @@ SCALING = "bounds-to-[-1,1]"
 ADJACENCY = "replace-one"
 LARGEST_COUNT = 2**53  # beyond it a count is not exact in float64
 
-NO_INTERCEPT = (
-    "a model without intercept (intercept = false) is not supported yet: scaling to [-1, 1] needs one"
-)
+NO_INTERCEPT = "a model without intercept (intercept = false) is not supported yet: scaling to [-1, 1] needs one"
 NO_ADD_REMOVE = (
     "adjacency 'add-remove' is refused: there the number of records is private too and would have to be a"
     f" noised statistic itself, which is not supported yet; use {ADJACENCY!r}"
@@ -95,11 +93,7 @@ def _format_problems(data: Any) -> list[str]:
     problems = []
     for block, allowed in (("model", [MODEL]), ("mechanism", list(MECHANISMS))):
         content = data.get(block)
-        if (
-            isinstance(content, dict)
-            and isinstance(content.get("kind"), str)
-            and content["kind"] not in allowed
-        ):
+        if isinstance(content, dict) and isinstance(content.get("kind"), str) and content["kind"] not in allowed:
             problems.append(
                 f"'{block}.kind' {content['kind']!r} is not supported yet: {' or '.join(map(repr, allowed))}"
             )
@@ -162,9 +156,7 @@ def _value_problems(data: dict[str, Any]) -> list[str]:
         except InputError as error:
             problems.append(f"'bounds': {error}")
     elif scaling is not None:
-        problems.append(
-            f"'bounds' are needed with scaling {SCALING!r}: results are reported in original units"
-        )
+        problems.append(f"'bounds' are needed with scaling {SCALING!r}: results are reported in original units")
     problems += _entry_problems("statistics", data["statistics"], statistic.names)
     scale = mechanism["scale"]
     if isinstance(scale, dict):
@@ -203,9 +195,7 @@ def _privacy_problems(privacy: dict[str, Any] | None, kind: str) -> list[str]:
     elif privacy["adjacency"] != ADJACENCY:
         problems.append(f"'privacy.adjacency' must be {ADJACENCY!r}, got {privacy['adjacency']!r}")
     if privacy["norm"] != MECHANISMS[kind]:
-        problems.append(
-            f"'privacy.norm' must be {MECHANISMS[kind]!r} for {kind} noise, got {privacy['norm']!r}"
-        )
+        problems.append(f"'privacy.norm' must be {MECHANISMS[kind]!r} for {kind} noise, got {privacy['norm']!r}")
     return problems
 
 

@@ -34,18 +34,14 @@ def read_columns(table: Any, names: Sequence[str]) -> dict[str, np.ndarray]:
     elif isinstance(table, np.ndarray):
         header: Sequence[Any] = table.dtype.names or ()
         if not header:
-            raise InputError(
-                "table: an array needs named columns (a structured array), or pass a mapping of columns"
-            )
+            raise InputError("table: an array needs named columns (a structured array), or pass a mapping of columns")
         columns = {name: _vector(table[name], name) for name in _present(names, header)}
     elif isinstance(table, Mapping):
         columns = {name: _vector(table[name], name) for name in _present(names, list(table))}
     elif hasattr(table, "columns") and hasattr(table, "__getitem__"):
         columns = {name: _vector(table[name], name) for name in _present(names, list(table.columns))}
     else:
-        raise InputError(
-            f"table must be a CSV path, a mapping of columns or a data frame, got {type(table).__name__}"
-        )
+        raise InputError(f"table must be a CSV path, a mapping of columns or a data frame, got {type(table).__name__}")
     first = names[0]
     for name in names:
         if len(columns[name]) != len(columns[first]):

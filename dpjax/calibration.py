@@ -45,6 +45,25 @@ class Calibration:
         """Family-wise verdict over the cells (`calibration_statistics.verdict`)."""
         return statistics.verdict(self.cells, min_records=min_records)
 
+    def warnings(self) -> list[str]:
+        """Sentences about trials whose draws should not be trusted; empty when at most 1 in 1,000 is doubtful.
+
+        About convergence only: a rejected uniformity is a finding, not a doubt about the computation.
+        """
+        trials = sum(cell["trials"] + cell["failed"] for cell in self.cells)
+        allowed = max(1.0, 0.001 * trials)
+        share = lambda name: sum(cell[name] * (cell["trials"] + cell["failed"]) for cell in self.cells)
+        counts = {
+            "failed (numbers that are not finite)": (sum(cell["failed"] for cell in self.cells), 0.0),
+            "have R-hat > 1.05": (share("rhat_above_1_05"), allowed),
+            "have a smallest ESS under 50": (share("min_ess_below_50"), allowed),
+        }
+        return [
+            f"{self.method}: {count:.0f} of {trials} trials {what}; run more draws (--draws) and chains (--chains)"
+            for what, (count, limit) in counts.items()
+            if count > limit + 1e-9
+        ]
+
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain data; a single cell's fields also stand at the top level."""
         out: dict[str, Any] = dict(self.cells[0]) if len(self.cells) == 1 else {}
@@ -57,6 +76,7 @@ class Calibration:
             "ess_per_second": self.ess_per_second,
             "chains_in_call": self.chains_in_call,
             "verdict": self.verdict(),
+            "warnings": self.warnings(),
             "settings": self.settings,
         }
 
@@ -151,6 +171,7 @@ def calibrate(
     """
     if model != "linear-regression":
         raise InputError(f"model must be linear-regression; got {model!r}")
+    method_named(method)  # before the simulation, which takes a while
     cells = [(n, e) for n in _several("records", records) for e in _several("epsilon", epsilon)]
     if sensitivity is None:
         sensitivity = default_sensitivity(features, _checked_bounds(bounds))
@@ -180,13 +201,15 @@ def calibrate_study(
     stream: bool = False,
     mmd: bool = True,
     seed: int = 0,
+    settings: dict | None = None,
     non_private: np.ndarray | None = None,
     chains_per_batch: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Calibration:
     """Calibrate one method on problems simulated before (so that methods share their data).
 
-    Args as in `calibrate`; `non_private`: draws `[T, C, S, K]` of the non-private posterior, computed if None.
+    Args as in `calibrate`; `settings`: sampler settings to change;
+    `non_private`: draws `[T, C, S, K]` of the non-private posterior, computed if None.
     """
     entry = method_named(method)
     if stream and thin is None:
@@ -200,6 +223,7 @@ def calibrate_study(
         thin=thin,
         stream=stream,
         truth=study.truth if stream else None,
+        settings=settings,
         chains_per_batch=chains_per_batch,
         progress=progress,
     )
@@ -215,9 +239,7 @@ def calibrate_study(
         here = _part(diagnostics, part)
         bad = ~np.isfinite(run.draws[part]).all((1, 2, 3)) if not stream else (run.codes[part] != 0).any(1)
         if rank is None:
-            rank = statistics.rank_statistics(
-                run.names, run.draws[part][~bad], study.truth[part][~bad], seed=seed + c
-            )
+            rank = statistics.rank_statistics(run.names, run.draws[part][~bad], study.truth[part][~bad], seed=seed + c)
         value = None
         if non_private is not None and not bad.all():
             value = float(statistics.mmd_to_nonprivate(run.draws[part][~bad], non_private[part][~bad]).mean())
@@ -260,9 +282,7 @@ def calibrate_study(
 
 def non_private_draws(study: Study, seed: int = 0) -> np.ndarray:
     """Draws of the non-private posterior of every problem, for the MMD `[T, 2, NON_PRIVATE_DRAWS, K]`."""
-    run = run_method(
-        "non-private", study.problems, seed=seed + 2, chains=2, draws=NON_PRIVATE_DRAWS, rerun=False
-    )
+    run = run_method("non-private", study.problems, seed=seed + 2, chains=2, draws=NON_PRIVATE_DRAWS, rerun=False)
     return run.draws
 
 

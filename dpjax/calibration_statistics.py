@@ -302,9 +302,7 @@ def summarise_cell(
     if nonprivate is not None and ok.any():
         mmd = float(mmd_to_nonprivate(draws[ok], np.asarray(nonprivate)[ok], keep).mean())
     ranks = rank_statistics(names, draws[ok], np.asarray(truth)[ok], keep=keep, seed=seed)
-    return summarise_ranks(
-        records, epsilon, ranks, diagnostics, failed=int((~ok).sum()), reruns=reruns, mmd=mmd
-    )
+    return summarise_ranks(records, epsilon, ranks, diagnostics, failed=int((~ok).sum()), reruns=reruns, mmd=mmd)
 
 
 def summarise_ranks(

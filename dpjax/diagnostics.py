@@ -191,9 +191,7 @@ def split_rhat(batch_means, batch_variances, batch_length: int) -> np.ndarray:
     halves = [slice(None, half), slice(-half, None)]
     length = half * batch_length
     mean = np.concatenate([means[:, :, h].mean(axis=2) for h in halves], axis=1)
-    var = np.concatenate(
-        [variances[:, :, h].mean(axis=2) + means[:, :, h].var(axis=2) for h in halves], axis=1
-    )
+    var = np.concatenate([variances[:, :, h].mean(axis=2) + means[:, :, h].var(axis=2) for h in halves], axis=1)
     within = var.mean(axis=1) * length / (length - 1)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.sqrt((mean.var(axis=1, ddof=1) / within * length + length - 1) / length)

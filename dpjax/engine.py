@@ -13,7 +13,6 @@ that key with k. What a chain draws depends on nothing else.
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -21,23 +20,21 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax, random
-from jax.sharding import Mesh, NamedSharding
-from jax.sharding import PartitionSpec as Spec
+from jax import random
 
+from ._layout import Layout, layout, segment_length
+from ._programs import KEY_BLOCK, place, run_group
 from .errors import InputError
+from .mechanisms import MECHANISMS
 from .models.base import Model, Observed
 from .samplers.base import LaneSampler
 
-#: Steps whose keys come from one split. Part of the definition of a chain's random numbers: do not tune.
-KEY_BLOCK = 20
 #: From this many records on, positions and z - n mu are kept in float64 (the algebra stays float32).
 FLOAT64_ABOVE = 1_000_000
+#: Streaming keeps at most this many batches of draws per chain.
+MOST_BATCHES = 32
 #: Result codes per chain.
 OK, NON_FINITE, NOT_MOVING = 0, 1, 2
-#: Lanes per block that keep a block's matrices in the L2 cache, by number of statistics (measured on CPU).
-_LANES_BY_STATISTICS = ((5, 512), (9, 320), (14, 192), (20, 128), (35, 64))
-_BLOCKS_PER_CALL = 8
 
 
 @dataclass(frozen=True)
@@ -61,6 +58,8 @@ class Problems:
         if z.ndim != 2 or z.shape[1] != self.model_template().statistic_dim:
             expected = self.model_template().statistic_dim
             raise InputError(f"z must have shape [problems, {expected}]; got {z.shape}")
+        if self.mechanism not in MECHANISMS:
+            raise InputError(f"mechanism must be one of {', '.join(MECHANISMS)}; got {self.mechanism!r}")
         count = z.shape[0]
         n = np.broadcast_to(np.asarray(self.n, np.float64), (count,))
         scale = np.asarray(self.scale, np.float64)
@@ -142,41 +141,6 @@ class Run:
         return int(self.rerun_mask.sum())
 
 
-@dataclass(frozen=True)
-class Layout:
-    """How T problems are cut: `problems_per_block` x chains lanes per block, `blocks` per call and device."""
-
-    chains: int
-    problems_per_block: int
-    blocks: int
-    devices: int
-    calls: int
-
-    @property
-    def problems_per_call(self) -> int:
-        return self.problems_per_block * self.blocks * self.devices
-
-
-def layout(count: int, chains: int, statistics: int, devices: int, chains_per_batch: int | None) -> Layout:
-    """Choose block sizes: cache-sized blocks, little padding, few distinct shapes."""
-    if chains_per_batch is not None:
-        if chains_per_batch < chains:
-            raise InputError(f"chains_per_batch must be at least chains = {chains}; got {chains_per_batch}")
-        per_block = chains_per_batch // chains
-    else:
-        lanes = next((w for d, w in _LANES_BY_STATISTICS if statistics <= d), 32)
-        if jax.default_backend() != "cpu":
-            lanes = 65536
-        widest = max(1, lanes // chains)
-        blocks = -(-count // (devices * widest))
-        per_block = -(-count // (devices * blocks))
-        step = 16 if per_block > 16 else (4 if per_block > 4 else 1)
-        per_block = -(-per_block // step) * step
-    blocks = min(_BLOCKS_PER_CALL, -(-count // (devices * per_block)))
-    calls = -(-count // (devices * per_block * blocks))
-    return Layout(chains, per_block, blocks, devices, calls)
-
-
 def needs_float64(n: np.ndarray) -> bool:
     """Whether positions must be kept in float64 for these numbers of records."""
     return bool(np.max(n) > FLOAT64_ABOVE)
@@ -190,117 +154,6 @@ def precision(float64: bool):
             yield
     else:
         yield
-
-
-# ---- compiled programs ---------------------------------------------------------------------------------------
-_PROGRAMS: dict[Any, Any] = {}
-#: Number of times a program was traced (tests count them).
-TRACES = {"init": 0, "segment": 0}
-
-
-def _lanes(x, chains: int):
-    """Repeat a per-problem array over chains: lane c * T + t holds problem t."""
-    return jnp.tile(x, (1,) * (x.ndim - 1) + (chains,))
-
-
-def _init_block(sampler: LaneSampler, chains: int, model, observed, keys):
-    TRACES["init"] += 1
-    model, observed = jax.tree.map(lambda x: _lanes(x, chains), (model, observed))
-    first = jax.vmap(lambda k: random.fold_in(k, np.uint32(0xFFFFFFFF)))(keys)
-    return sampler.init_lanes(model, observed, first, chains)
-
-
-def _segment_block(
-    sampler: LaneSampler,
-    chains: int,
-    steps: int,
-    thin: int,
-    stream: bool,
-    first,
-    model,
-    observed,
-    truth,
-    keys,
-    carry,
-):
-    """Run `steps` steps of one block; returns the carry and the thinned draws or their sums."""
-    TRACES["segment"] += 1
-    model, observed = jax.tree.map(lambda x: _lanes(x, chains), (model, observed))
-    per_chunk = max(thin, KEY_BLOCK)
-
-    def key_block(carry, block):
-        block_keys = jax.vmap(lambda k: random.fold_in(k, block))(keys)
-        step_keys = jax.vmap(lambda k: random.split(k, KEY_BLOCK), out_axes=1)(block_keys)
-        index = (block * KEY_BLOCK).astype(jnp.int32) + jnp.arange(KEY_BLOCK, dtype=jnp.int32)
-
-        def step(carry, x):
-            carry, draw = sampler.iterate_lanes(model, observed, carry, x[0], x[1], chains)
-            return carry, draw
-
-        carry, draws = lax.scan(step, carry, (step_keys, index))
-        kept = draws.parameters[thin - 1 :: thin] if thin <= KEY_BLOCK else draws.parameters[-1:]
-        return carry, (kept, draws.acceptance.mean(0), draws.divergent.sum(0, dtype=jnp.int32))
-
-    def chunk(carry, number):
-        blocks = per_chunk // KEY_BLOCK
-        start = first + number * np.uint32(blocks)
-        if blocks == 1:
-            return key_block(carry, start)
-        carry, (kept, acceptance, divergent) = lax.scan(
-            lambda c, b: key_block(c, start + b), carry, jnp.arange(blocks, dtype=jnp.uint32)
-        )
-        return carry, (kept[-1], acceptance.mean(0), divergent.sum(0, dtype=jnp.int32))
-
-    carry, (kept, acceptance, divergent) = lax.scan(
-        chunk, carry, jnp.arange(steps // per_chunk, dtype=jnp.uint32)
-    )
-    kept = kept.reshape(-1, *kept.shape[2:])  # [draws, K, B]
-    acceptance, divergent = acceptance.mean(0), divergent.sum(0, dtype=jnp.int32)
-    finite = sampler.finite_lanes(carry)
-    if stream:
-        target = _lanes(truth, chains)
-        shifted = kept - target[None]
-        below = (shifted < 0).sum(0, dtype=jnp.int32)
-        return carry, (shifted.mean(0), (shifted * shifted).mean(0), below, acceptance, divergent, finite)
-    return carry, (kept, acceptance, divergent, finite)
-
-
-def _spread(function: Callable, devices: int) -> Callable:
-    """Map over blocks on each device, and over devices; the first argument is shared by all blocks."""
-
-    def mapped(shared, *blocked):
-        return lax.map(lambda x: function(shared, *x), blocked)
-
-    if devices == 1:
-        return mapped
-    mesh = Mesh(np.array(jax.devices()[:devices]), ("blocks",))
-
-    def spread(shared, *blocked):
-        specs = (Spec(), *([Spec("blocks")] * len(blocked)))
-        return jax.shard_map(mapped, mesh=mesh, in_specs=specs, out_specs=Spec("blocks"), check_vma=False)(
-            shared, *blocked
-        )
-
-    return spread
-
-
-def _compiled(tag, function, args, donate: tuple[int, ...] = ()) -> tuple[Any, float]:
-    """Compile once per (tag, shapes); returns the executable and the seconds spent compiling now."""
-    leaves, tree = jax.tree.flatten(args)
-    signature = (tag, tree, tuple((x.shape, str(x.dtype)) for x in leaves), jax.config.jax_enable_x64)
-    if signature in _PROGRAMS:
-        return _PROGRAMS[signature], 0.0
-    start = time.perf_counter()
-    _PROGRAMS[signature] = jax.jit(function, donate_argnums=donate).lower(*args).compile()
-    return _PROGRAMS[signature], time.perf_counter() - start
-
-
-def _place(tree, devices: int):
-    """Put block-major arrays onto the devices (blocks are the leading axis)."""
-    if devices == 1:
-        return jax.tree.map(jnp.asarray, tree)
-    mesh = Mesh(np.array(jax.devices()[:devices]), ("blocks",))
-    return jax.tree.map(lambda x: jax.device_put(x, NamedSharding(mesh, Spec("blocks"))), tree)
 
 
 # ---- the run -------------------------------------------------------------------------------------------------
@@ -332,7 +185,7 @@ def run_chains(
         stream: keep segment sums instead of draws; memory does not grow with `draws`.
         chains_per_batch: lanes per block (default: cache-sized).
         devices: how many devices (default: all of the default backend).
-        segment: steps per host call (default: about 8 calls after warm-up).
+        segment: steps per host call; a divisor of the warm-up (the draws do not depend on it).
         progress: called on the host with (steps done, steps in all), over all groups.
 
     Raises:
@@ -358,23 +211,27 @@ def run_chains(
 
     chunk = max(thin, KEY_BLOCK)
     warm = -(-sampler.warmup_iterations // chunk) * chunk
-    # draws may start a little after the warm-up's end, so that segments are whole chunks
     sampling = -(-draws * thin // chunk) * chunk
-    if segment is None:
-        segment = max(chunk, -(-sampling // 8 // chunk) * chunk)
-    segment = -(-segment // chunk) * chunk
+    segment = segment_length(warm, sampling, chunk) if segment is None else segment
+    if segment % chunk or warm % segment:
+        raise InputError(
+            f"segment must be a multiple of {chunk} that divides the warm-up of {warm} steps; got {segment}"
+        )
     warm_calls, sample_calls = -(-warm // segment), -(-sampling // segment)
+    per_batch = -(-sample_calls // MOST_BATCHES) if stream else 1
+    sample_calls = -(-sample_calls // per_batch) * per_batch
     total = warm_calls + sample_calls
+    x64 = jax.config.jax_enable_x64
 
     with precision(float64):
-        state = jnp.float64 if float64 or jax.config.jax_enable_x64 else jnp.float32
-        work = jnp.float64 if jax.config.jax_enable_x64 and not float64 else jnp.float32
+        state = jnp.float64 if float64 or x64 else jnp.float32
+        work = jnp.float64 if x64 else jnp.float32
         run = _Groups(sampler, problems, plan, seed, first_problem, truth, state, work)
         pieces: list[list[Any]] = []
         seconds = compile_seconds = 0.0
         for group in range(plan.calls):
             args = run.arguments(group)
-            spent, compiled, kept = _run_group(
+            spent, compiled, kept = run_group(
                 sampler,
                 plan,
                 args,
@@ -383,6 +240,7 @@ def run_chains(
                 stream,
                 warm_calls,
                 sample_calls,
+                per_batch,
                 (lambda done, g=group: progress(g * total + done, plan.calls * total)) if progress else None,
             )
             seconds, compile_seconds = seconds + spent, compile_seconds + compiled
@@ -401,6 +259,7 @@ def run_chains(
             {
                 "thin": thin,
                 "segment": segment,
+                "segments_per_batch": per_batch,
                 "seed": seed,
                 "key_block": KEY_BLOCK,
                 "lanes_per_block": plan.problems_per_block * chains,
@@ -457,53 +316,10 @@ class _Groups:
         )(jnp.asarray(numbers.astype(np.uint32)))
         chain_keys = chain_keys.reshape(plan.blocks * plan.devices, plan.problems_per_block, plan.chains)
         chain_keys = jnp.swapaxes(chain_keys, 1, 2).reshape(plan.blocks * plan.devices, -1)
-        return _place((model, observed, blocked(truth, self.work), chain_keys), plan.devices)
+        return place((model, observed, blocked(truth, self.work), chain_keys), plan.devices)
 
 
-def _run_group(sampler, plan, args, segment, thin, stream, warm_calls, sample_calls, progress):
-    """All segments of one group of blocks; returns seconds, compile seconds and what each segment kept."""
-    model, observed, truth, keys = args
-    chains = plan.chains
-    tag = (sampler, chains, plan.devices)
-    zero = jnp.zeros((), jnp.uint32)
-    init, compiled = _compiled(
-        ("init", *tag),
-        _spread(lambda _, m, o, k: _init_block(sampler, chains, m, o, k), plan.devices),
-        (zero, model, observed, keys),
-    )
-    start = time.perf_counter()
-    carry = jax.block_until_ready(init(zero, model, observed, keys))
-    spent = time.perf_counter() - start
-    program, more = _compiled(
-        ("segment", *tag, segment, thin, stream),
-        _spread(
-            lambda first, m, o, t, k, c: _segment_block(
-                sampler, chains, segment, thin, stream, first, m, o, t, k, c
-            ),
-            plan.devices,
-        ),
-        (zero, model, observed, truth, keys, carry),
-        donate=(5,),
-    )
-    kept = []
-    start = time.perf_counter()
-    # the draws' first segment begins at a segment boundary at or after the end of warm-up
-    for call in range(warm_calls + sample_calls):
-        first = jnp.asarray(call * (segment // KEY_BLOCK), jnp.uint32)
-        carry, out = program(first, model, observed, truth, keys, carry)
-        if call >= warm_calls:
-            kept.append(out)
-        if progress is not None:
-            jax.block_until_ready(carry)
-            progress(call + 1)
-    jax.block_until_ready((carry, kept))
-    spent += time.perf_counter() - start
-    return spent, compiled + more, [jax.tree.map(np.asarray, out) for out in kept]
-
-
-def _collect(
-    pieces, plan, count, names, sampler, draws, stream, truth, seconds, compile_seconds, settings
-) -> Run:
+def _collect(pieces, plan, count, names, sampler, draws, stream, truth, seconds, compile_seconds, settings) -> Run:
     """Undo the block layout: lanes back to [T, C]."""
     chains, per_block = plan.chains, plan.problems_per_block
 
@@ -528,15 +344,18 @@ def _collect(
         "settings": settings,
     }
     accept, divergences, finite = (gather(k, 2) for k in ((3, 4, 5) if stream else (1, 2, 3)))
+    if stream:
+        accept = accept / settings["segments_per_batch"]
     codes = np.where(finite.all(2), OK, NON_FINITE)
     codes = np.where((codes == OK) & (accept.mean(2) < 1e-3), NOT_MOVING, codes)
     common |= {"codes": codes, "accept": accept.mean(2), "divergences": divergences.sum(2)}
     if not stream:
         return Run(draws=gather(0)[:, :, :draws], draws_per_chain=draws, **common)
     shift = np.asarray(truth, np.float64)[:, None, None]
-    mean, square = gather(0, 2).astype(np.float64), gather(1, 2).astype(np.float64)
+    joined = settings["segments_per_batch"]
+    mean, square = (gather(k, 2).astype(np.float64) / joined for k in (0, 1))
     batches = mean.shape[2]
-    per_batch = settings["segment"] // settings["thin"]
+    per_batch = settings["segment"] // settings["thin"] * joined
     return Run(
         draws=None,
         draws_per_chain=batches * per_batch,

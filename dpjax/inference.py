@@ -110,9 +110,7 @@ def fit(
         release = [release]
     releases = [r if isinstance(r, Release) else Release.load(r) for r in release]
     if len(releases) != 1:
-        raise InputError(
-            f"fit takes one release for now; got {len(releases)} (several parties are not supported yet)"
-        )
+        raise InputError(f"fit takes one release for now; got {len(releases)} (several parties are not supported yet)")
     one = releases[0]
     entry = method_named(method)
     if entry.exact and exact is None:

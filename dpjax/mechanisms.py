@@ -55,9 +55,7 @@ class LaplaceNoise:
     mean_variance: float = 2.0
     augmented: bool = True
 
-    def update_lanes(
-        self, residual: Float[Array, "D B"], normals: Float[Array, "N B"], uniforms: Float[Array, "D B"]
-    ):
+    def update_lanes(self, residual: Float[Array, "D B"], normals: Float[Array, "N B"], uniforms: Float[Array, "D B"]):
         """Draw w | e from 2 D normals and D uniforms."""
         size = residual.shape[0]
         w = laplace_scales_from.lanes(residual, normals[:size], uniforms, normals[size:])
@@ -71,9 +69,7 @@ class GaussianNoise:
     mean_variance: float = 1.0
     augmented: bool = False
 
-    def update_lanes(
-        self, residual: Float[Array, "D B"], normals: Float[Array, "N B"], uniforms: Float[Array, "D B"]
-    ):
+    def update_lanes(self, residual: Float[Array, "D B"], normals: Float[Array, "N B"], uniforms: Float[Array, "D B"]):
         """The variance is known."""
         return jnp.ones_like(residual)
 
@@ -103,9 +99,7 @@ class Laplace:
         " make_laplace (discrete Laplace noise on a fine grid: Canonne, Kamath and Steinke 2020)",
     )
 
-    def simulate(
-        self, key: Key[Array, ""], shape: tuple[int, ...] = (), dtype: Any = None
-    ) -> Float[Array, "*shape D"]:
+    def simulate(self, key: Key[Array, ""], shape: tuple[int, ...] = (), dtype: Any = None) -> Float[Array, "*shape D"]:
         """Draw noise for a simulation; it protects nobody.
 
         Args:
@@ -117,9 +111,7 @@ class Laplace:
             z - s, [*shape, D], in the units of the statistic.
         """
         scale = jnp.asarray(self.scale, dtype)
-        return jax.random.laplace(key, (*shape, *scale.shape), scale.dtype) * _lift(
-            scale, len(shape) + scale.ndim
-        )
+        return jax.random.laplace(key, (*shape, *scale.shape), scale.dtype) * _lift(scale, len(shape) + scale.ndim)
 
     def log_density(self, z: Float[Array, "*shape D"], s: Float[Array, "*shape D"]) -> Float[Array, "*shape"]:
         """log p(z | s), summed over entries."""
@@ -182,14 +174,10 @@ class Gaussian:
         reference="Balle and Wang 2018, Theorem 8",
     )
 
-    def simulate(
-        self, key: Key[Array, ""], shape: tuple[int, ...] = (), dtype: Any = None
-    ) -> Float[Array, "*shape D"]:
+    def simulate(self, key: Key[Array, ""], shape: tuple[int, ...] = (), dtype: Any = None) -> Float[Array, "*shape D"]:
         """Draw noise for a simulation; it protects nobody. Arguments as `Laplace.simulate`."""
         scale = jnp.asarray(self.scale, dtype)
-        return jax.random.normal(key, (*shape, *scale.shape), scale.dtype) * _lift(
-            scale, len(shape) + scale.ndim
-        )
+        return jax.random.normal(key, (*shape, *scale.shape), scale.dtype) * _lift(scale, len(shape) + scale.ndim)
 
     def log_density(self, z: Float[Array, "*shape D"], s: Float[Array, "*shape D"]) -> Float[Array, "*shape"]:
         """log p(z | s), summed over entries."""

@@ -59,9 +59,7 @@ METHODS: dict[str, Method] = {
             lambda noise: Gibbs(noise=noise),
             thin=20,
         ),
-        Method(
-            "naive", "takes the noisy statistics for exact; overconfident", lambda noise: Conjugate("naive")
-        ),
+        Method("naive", "takes the noisy statistics for exact; overconfident", lambda noise: Conjugate("naive")),
         Method(
             "non-private",
             "conjugate posterior of the exact statistics; simulations and public data only",
@@ -118,18 +116,14 @@ def run_method(
     known = {f.name for f in dataclasses.fields(sampler)} - {"name", "noise"}  # type: ignore[arg-type]
     unknown = set(settings or {}) - known
     if unknown:
-        raise InputError(
-            f"{name} has no setting {sorted(unknown)[0]!r}; it has {', '.join(sorted(known)) or 'none'}"
-        )
+        raise InputError(f"{name} has no setting {sorted(unknown)[0]!r}; it has {', '.join(sorted(known)) or 'none'}")
     sampler = dataclasses.replace(sampler, **(settings or {}))  # type: ignore[type-var]
     if method.exact:
         if problems.exact is None:
             raise InputError(f"method {name!r} needs the exact statistics, which a release does not hold")
         problems = dataclasses.replace(problems, z=problems.exact)
     thin = method.thin if thin is None else thin
-    run = run_chains(
-        sampler, problems, seed=seed, chains=chains, draws=draws, thin=thin, progress=progress, **options
-    )
+    run = run_chains(sampler, problems, seed=seed, chains=chains, draws=draws, thin=thin, progress=progress, **options)
     if run.draws is None:
         return run
     run.diagnostics = diagnose(run.draws, run.names)

@@ -99,9 +99,7 @@ class Posterior:
 
     def __post_init__(self) -> None:
         if self.draws.ndim != 3 or self.draws.shape[2] != len(self.names):
-            raise InputError(
-                f"draws: shape [chains, draws, {len(self.names)}] is needed, got {self.draws.shape}"
-            )
+            raise InputError(f"draws: shape [chains, draws, {len(self.names)}] is needed, got {self.draws.shape}")
         if self.scaling is not None and self.bounds is None:
             raise InputError("bounds: a scaled release needs the bounds of every variable")
 
@@ -150,6 +148,7 @@ class Posterior:
             "draws": self.draws.shape[1],
             "codes": [int(code) for code in self.codes],
             **self._release(),
+            "converged": not self.warnings(),
             "warnings": self.warnings(),
         }
 
@@ -202,11 +201,7 @@ class Posterior:
                 "must not be used: check bounds and prior, or run with another seed."
             )
         advice = "run more draws (--draws) and more chains (--chains)"
-        advice += (
-            ", or compare with --method gibbs."
-            if self.method == "collapsed"
-            else ", or use --method collapsed."
-        )
+        advice += ", or compare with --method gibbs." if self.method == "collapsed" else ", or use --method collapsed."
         diag = self.diagnostics
         still = [name for name, flag in zip(self.names, diag.constant[0], strict=True) if flag]
         if still:
@@ -243,15 +238,14 @@ class Posterior:
         attributes = {
             "method": self.method,
             "dpjax_version": _version(),
+            "converged": int(not self.warnings()),
             "seconds": float(self.seconds),
             **{key: _attribute(value) for key, value in self._release().items()},
             "prior": json.dumps(_files.plain(self.prior)),
         }
         if int(arviz.__version__.split(".")[0]) < 1:
             return arviz.from_dict(posterior=values, coords=coords, dims=dims, posterior_attrs=attributes)
-        return arviz.from_dict(
-            {"posterior": values}, coords=coords, dims=dims, attrs={"posterior": attributes}
-        )
+        return arviz.from_dict({"posterior": values}, coords=coords, dims=dims, attrs={"posterior": attributes})
 
     def save(self, path: str | os.PathLike, force: bool = False) -> Path:
         """Write NetCDF that `arviz.from_netcdf` opens; never overwrites without `force`.

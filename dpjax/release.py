@@ -233,8 +233,7 @@ def release(
     unit_box = ((-1.0, 1.0),) * len(scaled)
     sensitivity = float(
         np.nextafter(
-            replace_one_l1(regression_exponents(statistic.p), unit_box)
-            + rounding_allowance(statistic.dim, records),
+            replace_one_l1(regression_exponents(statistic.p), unit_box) + rounding_allowance(statistic.dim, records),
             np.inf,
         )
     )

@@ -62,9 +62,7 @@ def moment_exponents(variables: int, degree: int) -> Exponents:
     `moment_exponents(1, 4)` is x, x^2, x^3, x^4 (SPEC A2).
     """
     rows = itertools.product(range(degree + 1), repeat=variables)
-    return tuple(
-        sorted((r for r in rows if 1 <= sum(r) <= degree), key=lambda r: (sum(r), tuple(-e for e in r)))
-    )
+    return tuple(sorted((r for r in rows if 1 <= sum(r) <= degree), key=lambda r: (sum(r), tuple(-e for e in r))))
 
 
 def entry_ranges(exponents: Any, bounds: Any) -> np.ndarray:
@@ -229,9 +227,7 @@ def _extremes(rows: Exponents, box: _Box) -> Iterator[tuple[Fraction, Fraction]]
 def _largest(rows: Exponents, box: _Box) -> list[Fraction]:
     """`max |t_j|`, all attained at the same corner."""
     sizes = [max(abs(lo), abs(hi)) for lo, hi in box]
-    return [
-        math.prod((size**e for size, e in zip(sizes, row, strict=True)), start=Fraction(1)) for row in rows
-    ]
+    return [math.prod((size**e for size, e in zip(sizes, row, strict=True)), start=Fraction(1)) for row in rows]
 
 
 def _sign_patterns(entries: int) -> Iterator[tuple[int, ...]]:
@@ -345,9 +341,7 @@ def _derivative(coefficients: Sequence[Fraction]) -> list[Fraction]:
     return [k * c for k, c in enumerate(coefficients)][1:]
 
 
-def _root_brackets(
-    coefficients: list[Fraction], lo: Fraction, hi: Fraction
-) -> list[tuple[Fraction, Fraction]]:
+def _root_brackets(coefficients: list[Fraction], lo: Fraction, hi: Fraction) -> list[tuple[Fraction, Fraction]]:
     """Intervals about (hi - lo) / 2^70 wide that together hold every root in [lo, hi].
 
     Outside the brackets of its derivative a polynomial is monotone, so a sign change there is one root, found

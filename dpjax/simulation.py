@@ -44,9 +44,7 @@ def _program(kind: str, simulate: str):
     def one(model: LinearRegression, key, n, scale):
         k_prior, k_data, k_noise = jax.random.split(key, 3)
         phi = model.sample_prior(k_prior)
-        draw = {"exact": LinearRegression.simulate, "clt": simulate_clt, "clipped": simulate_clipped}[
-            simulate
-        ]
+        draw = {"exact": LinearRegression.simulate, "clt": simulate_clt, "clipped": simulate_clipped}[simulate]
         exact = draw(model, k_data, phi, n)
         noise = MECHANISMS[kind](scale).simulate(k_noise, (), scale.dtype)
         return model.report(phi), exact, exact + noise
@@ -98,9 +96,7 @@ def simulate_study(
         keys = jax.vmap(lambda i: jax.random.fold_in(jax.random.key(seed, impl="threefry2x32"), i))(
             jnp.arange(len(n), dtype=jnp.uint32)
         )
-        out = _program(mechanism, simulate)(
-            model.astype(jnp.float64), keys, jnp.asarray(n), jnp.asarray(scale)
-        )
+        out = _program(mechanism, simulate)(model.astype(jnp.float64), keys, jnp.asarray(n), jnp.asarray(scale))
         truth, exact, z = (np.asarray(x) for x in out)
     return Study(Problems(z, n, scale, model, mechanism, exact), truth, cells, trials, sensitivity, simulate)
 

@@ -126,13 +126,9 @@ def check_name(name: Any) -> None:
         raise InputError(f"a column name must be non-empty text, got {name!r}")
     for sign in "*,":
         if sign in name:
-            raise InputError(
-                f"column name {name!r} holds {sign!r}, which separates names here: rename the column"
-            )
+            raise InputError(f"column name {name!r} holds {sign!r}, which separates names here: rename the column")
     if name != name.strip() or not name.isprintable():
-        raise InputError(
-            f"column name {name!r} has blanks around it or control characters: rename the column"
-        )
+        raise InputError(f"column name {name!r} has blanks around it or control characters: rename the column")
 
 
 def check_bounds(bounds: Any, variables: Sequence[str]) -> Bounds:
@@ -152,9 +148,7 @@ def check_bounds(bounds: Any, variables: Sequence[str]) -> Bounds:
         raise InputError(f"bounds must map each column to (lo, hi), got {type(bounds).__name__}")
     for name in variables:
         if name not in bounds:
-            raise InputError(
-                f"bounds are missing for column {name!r}: state them a priori, never from the data"
-            )
+            raise InputError(f"bounds are missing for column {name!r}: state them a priori, never from the data")
     for name in bounds:
         if name not in variables:
             raise InputError(f"bounds are given for {name!r}, which the model does not use")

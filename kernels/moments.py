@@ -36,9 +36,7 @@ def product_pairs(q: int, intercept: bool) -> tuple[np.ndarray, np.ndarray]:
     rows, cols = np.triu_indices(q - 1)
     first = np.zeros(q - 1, np.int32)
     single = np.arange(1, q, dtype=np.int32)
-    return np.concatenate([first, rows + 1], dtype=np.int32), np.concatenate(
-        [single, cols + 1], dtype=np.int32
-    )
+    return np.concatenate([first, rows + 1], dtype=np.int32), np.concatenate([single, cols + 1], dtype=np.int32)
 
 
 def _contract(theta: Array, tensor: Array, axis: int) -> Array:
@@ -62,9 +60,7 @@ def with_unit_feature(
 
 
 @batch_last
-def normal_fourth_moments(
-    mean: Float[Array, "Q B"], covariance: Float[Array, "Q Q B"]
-) -> Float[Array, "Q Q Q Q B"]:
+def normal_fourth_moments(mean: Float[Array, "Q B"], covariance: Float[Array, "Q Q B"]) -> Float[Array, "Q Q Q Q B"]:
     """xi_ijkl = Cov(x_i x_j, x_k x_l) `[q, q, q, q]` of a normal vector (Isserlis; SPEC C4, H2).
 
     Args:
@@ -170,9 +166,7 @@ def unit_feature_factor(mean: Float[Array, "P B"], factor: Float[Array, "P P B"]
 def _factor(intercept: bool, theta: Array, sigma2: Array, eta_factor: Array, xi_factor: Array) -> Array:
     q = theta.shape[0]
     i, j = product_pairs(q, intercept)
-    position = np.full(
-        (q, q), len(i), np.int32
-    )  # the constant 1 * 1 sits past the end and fluctuates by nothing
+    position = np.full((q, q), len(i), np.int32)  # the constant 1 * 1 sits past the end and fluctuates by nothing
     position[i, j] = position[j, i] = np.arange(len(i), dtype=np.int32)
     products = jnp.pad(xi_factor, ((0, 1), (0, 0), (0, 0)))[position]  # [q, q, A, B]
     xy_a = _contract(theta, products, 1)

@@ -45,9 +45,7 @@ def _posterior(prior: NIG, xx: Array, xy: Array, yy: Array, n: Array) -> tuple[N
     # a consistent statistic has gain >= 0; only a deficit that rounding explains is lifted to 0
     rounding = 8.0 * (mean.shape[0] + 1) * jnp.finfo(yy.dtype).eps * jnp.abs(yy)
     gain = jnp.where((gain < 0) & (gain >= -rounding), jnp.zeros_like(gain), gain)
-    posterior = NIG(
-        mean, unit[None, None] * precision, prior.shape + 0.5 * n, prior.scale + 0.5 * unit * gain
-    )
+    posterior = NIG(mean, unit[None, None] * precision, prior.shape + 0.5 * n, prior.scale + 0.5 * unit * gain)
     return posterior, inverse, unit
 
 

@@ -12,8 +12,6 @@ numbers drawn beforehand, for loops that draw all their normals and uniforms in 
 
 from __future__ import annotations
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 from jax import lax, random
@@ -102,11 +100,11 @@ def gamma_from(
     return jnp.where(valid, value * power, jnp.full_like(value, jnp.nan))
 
 
-def _gamma(proposals: int, key: Array, shape: Array) -> Array:
+def _gamma(key: Array, shape: Array) -> Array:
     keys = lane_split(key, 3)
     inner = shape.shape[:-1]
-    normals = lane_normals(keys[0], (proposals, *inner), shape.dtype)
-    uniforms = lane_uniforms(keys[1], (proposals + 1, *inner), shape.dtype)
+    normals = lane_normals(keys[0], (PROPOSALS, *inner), shape.dtype)
+    uniforms = lane_uniforms(keys[1], (PROPOSALS + 1, *inner), shape.dtype)
     return gamma_from.lanes(keys[2], shape, normals, uniforms)
 
 
@@ -118,17 +116,13 @@ def gamma(key: Key[Array, " B"], shape: Float[Array, "*S B"]) -> Float[Array, "*
         key: typed key.
         shape: positive shapes; one that is not positive and finite gives NaN.
     """
-    return _gamma(PROPOSALS, key, shape)
-
-
-#: Gamma draws with a single proposal: the loop runs often. Kept to test the loop; slower than `gamma`.
-gamma_one_proposal = batch_last(partial(_gamma, 1))
+    return _gamma(key, shape)
 
 
 @batch_last
 def chi_square(key: Key[Array, " B"], df: Float[Array, "*S B"]) -> Float[Array, "*S B"]:
     """Chi-square draws with `df` > 0 degrees of freedom, one per element (arguments as in `gamma`)."""
-    return 2.0 * _gamma(PROPOSALS, key, 0.5 * df)
+    return 2.0 * _gamma(key, 0.5 * df)
 
 
 @batch_last

@@ -36,9 +36,7 @@ def draw_lanes(model, mean_statistic, n, keys, normals, uniforms):
     covariates = niw.update.lanes(
         niw.NIW(model.x_mean, model.kappa, model.psi, model.nu), moments[0, 1:q], moments[1:q, 1:q], n
     )
-    shapes = jnp.concatenate(
-        [(model.sigma2_shape + 0.5 * n)[None], 0.5 * niw.degrees_of_freedom.lanes(covariates)]
-    )
+    shapes = jnp.concatenate([(model.sigma2_shape + 0.5 * n)[None], 0.5 * niw.degrees_of_freedom.lanes(covariates)])
     used = q + p + p * (p - 1) // 2
     lanes = shapes.shape[-1]
     gammas = gamma_from.lanes(

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from functools import cache
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import PRNGKeyArray
 
 from ..errors import InputError
 from ..kernels.batching import batch_last
@@ -54,14 +55,15 @@ class LinearRegression(Model):
     sigma2_scale `[]`, x_mean `[p]`, kappa `[]`, psi `[p, p]`, nu `[]`; all in scaled units.
     """
 
-    theta_mean: Float[Array, q * B]
-    theta_precision: Float[Array, "q q *B"]
-    sigma2_shape: Float[Array, " *B"]
-    sigma2_scale: Float[Array, " *B"]
-    x_mean: Float[Array, p * B]
-    kappa: Float[Array, " *B"]
-    psi: Float[Array, "p p *B"]
-    nu: Float[Array, " *B"]
+    # not jaxtyping: JAX also rebuilds pytrees with placeholders in the leaves
+    theta_mean: Any
+    theta_precision: Any
+    sigma2_shape: Any
+    sigma2_scale: Any
+    x_mean: Any
+    kappa: Any
+    psi: Any
+    nu: Any
 
     kind = "linear-regression"
 
@@ -102,10 +104,7 @@ class LinearRegression(Model):
             value = float(value) * np.eye(size) if value.ndim == 0 else value
             if value.shape != (size, size) or not np.isfinite(value).all():
                 raise InputError(f"{name} must be a finite {size} x {size} matrix; got shape {value.shape}")
-            if (
-                np.abs(value - value.T).max() > 1e-8 * np.abs(value).max()
-                or np.linalg.eigvalsh(value)[0] <= 0
-            ):
+            if np.abs(value - value.T).max() > 1e-8 * np.abs(value).max() or np.linalg.eigvalsh(value)[0] <= 0:
                 raise InputError(f"{name} must be symmetric and positive definite; got {value.tolist()}")
             return value
 
@@ -259,9 +258,7 @@ class LinearRegression(Model):
         inverse = jnp.broadcast_to(jnp.eye(p, dtype=phi.dtype)[..., None], unit_lower.shape)
         if p > 1:
             strict = unit_lower - inverse
-            inverse = lax.fori_loop(
-                0, p, lambda k, x: x - take(strict, k, 1)[:, None] * take(x, k, 0)[None], inverse
-            )
+            inverse = lax.fori_loop(0, p, lambda k, x: x - take(strict, k, 1)[:, None] * take(x, k, 0)[None], inverse)
         inverse = inverse * jnp.exp(-ell)[None]  # L^{-1}
         sigma_inverse = gram_lanes(inverse, inverse)
         shift = mu - self.x_mean
@@ -284,7 +281,7 @@ class LinearRegression(Model):
         p, root = self.p, observed.root_n_over_b
         residual, covariance = self.residual_lanes(phi, observed)
         phi = phi.astype(root.dtype)
-        mu, _, beta, log_s2, ell, c = self._split(phi)
+        mu, _, beta, log_s2, ell, _ = self._split(phi)
         m, g, cov = self.record_lanes(phi)
         value, by_mean, by_covariance = gaussian_marginal.lanes(residual, covariance, w)
         d_m, d_c = product_pullback.lanes(
@@ -299,10 +296,7 @@ class LinearRegression(Model):
         dc_c, dc_g = matmul_lanes(d_c, cov), matmul_lanes(d_c, g)
         scale = jnp.exp(ell)
         d_lower = matmul_lanes(weighted, jnp.swapaxes(inverse, 0, 1))  # of -tr(psi' Sigma^{-1}) / 2 by L
-        d_lower = (
-            d_lower * scale[:, None]
-            + 2.0 * (dc_g[:p, :p] + beta[:, None] * dc_g[p, :p][None]) * scale[:, None]
-        )
+        d_lower = d_lower * scale[:, None] + 2.0 * (dc_g[:p, :p] + beta[:, None] * dc_g[p, :p][None]) * scale[:, None]
         d_mu = d_m[:p] - by_theta[0][None] * beta - self.kappa[None] * matvec_lanes(sigma_inverse, shift)
         d_alpha = d_m[p] + by_theta[0]
         d_beta = 2.0 * dc_c[p, :p] + by_theta[1:] - by_theta[0][None] * mu
@@ -327,9 +321,7 @@ class LinearRegression(Model):
         mu, alpha, beta, log_s2, _, _ = self._split(phi)
         cov = self.record_lanes(phi)[2]
         tau2 = [cov[i, j] for i in range(p) for j in range(i + 1)]
-        return jnp.concatenate(
-            [(alpha - (mu * beta).sum(0))[None], beta, jnp.exp(log_s2)[None], mu, jnp.stack(tau2)]
-        )
+        return jnp.concatenate([(alpha - (mu * beta).sum(0))[None], beta, jnp.exp(log_s2)[None], mu, jnp.stack(tau2)])
 
     # ---- one chain -----------------------------------------------------------------------------------------
     def moments(self, phi):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from jaxtyping import Array, Bool, Float, Key
 
@@ -20,6 +20,7 @@ class Draw(NamedTuple):
     divergent: Bool[Array, " B"]
 
 
+@runtime_checkable
 class LaneSampler(Protocol):
     """A sampler as the engine runs it: lane code over `chains x problems` lanes, chains outermost.
 

@@ -142,9 +142,7 @@ class Collapsed:
         if self.leapfrogs < 1 or self.mode_steps < 2 or self.window < 1:
             raise InputError("leapfrogs and window must be at least 1 and mode_steps at least 2")
         if self.warmup % self.window or self.warmup < 4 * self.window:
-            raise InputError(
-                f"warmup must be a multiple of the window {self.window}, at least 4; got {self.warmup}"
-            )
+            raise InputError(f"warmup must be a multiple of the window {self.window}, at least 4; got {self.warmup}")
         if not 0.0 < self.target < 1.0 or not 0.0 <= self.jitter < 1.0:
             raise InputError("target must lie in (0, 1) and jitter in [0, 1)")
 
@@ -155,9 +153,7 @@ class Collapsed:
     # ---- one iteration -------------------------------------------------------------------------------------
     def _randoms(self, keys, dim: int, size: int):
         augmented = 4 * size if self.noise.augmented else 0
-        normals, uniforms = normals_and_uniforms_lanes(
-            keys, dim + augmented, 2 + (size if self.noise.augmented else 0)
-        )
+        normals, uniforms = normals_and_uniforms_lanes(keys, dim + augmented, 2 + (size if self.noise.augmented else 0))
         return normals[:dim], normals[dim:], uniforms[0], uniforms[1], uniforms[2:]
 
     def _move_lanes(self, model, observed, parameters, state, step_size, momentum, accept_uniform, greedy):
@@ -167,9 +163,7 @@ class Collapsed:
         def log_density_and_grad(x):
             return model.log_density_and_grad_lanes(x, state.scales, observed)
 
-        end = leapfrog_lanes(
-            log_density_and_grad, state.position, momentum, factor, step_size, self.leapfrogs
-        )
+        end = leapfrog_lanes(log_density_and_grad, state.position, momentum, factor, step_size, self.leapfrogs)
         gain = end.log_density_end - end.log_density_start
         uphill = jnp.where(jnp.isfinite(gain), gain, jnp.full_like(gain, -jnp.inf)) > 0
         acceptance = jnp.exp(jnp.minimum(end.log_ratio, 0.0))
@@ -198,9 +192,7 @@ class Collapsed:
         momentum, normals, jitter, accept, uniforms = self._randoms(keys, model.dim, state.scales.shape[0])
         step_size = parameters.step_size * (1.0 + self.jitter * (2.0 * jitter - 1.0))
         never = jnp.zeros(step_size.shape, bool)
-        position, info, _ = self._move_lanes(
-            model, observed, parameters, state, step_size, momentum, accept, never
-        )
+        position, info, _ = self._move_lanes(model, observed, parameters, state, step_size, momentum, accept, never)
         scales = state.scales
         if self.noise.augmented:
             scales = self._scales_lanes(model, observed, position, scales, normals, uniforms)
@@ -260,9 +252,7 @@ class Collapsed:
         )
         averaged = jnp.exp(adaptation.log_step_sum / window)
         averaged = choose(window_ends & (j <= self.warmup), averaged, parameters.step_size)
-        parameters = CollapsedParameters(
-            averaged, parameters.prior_precision, covariance, jacobian, curvature
-        )
+        parameters = CollapsedParameters(averaged, parameters.prior_precision, covariance, jacobian, curvature)
         reset = window_ends | (j == 0)
         keep = jnp.where(reset, 0.0, 1.0).astype(work)
         log_step = choose(j == 0, jnp.full_like(adaptation.log_step, np.log(0.5)), adaptation.log_step)
@@ -291,9 +281,7 @@ class Collapsed:
             float(np.log(np.pi / 2 / self.leapfrogs)),
         )
         gain = 2.0 / (jnp.maximum(j, 0).astype(work) + 4.0) ** 0.7
-        learned = jnp.clip(
-            log_step + gain * (info.acceptance - self.target), -5.0, float(np.log(self.max_step))
-        )
+        learned = jnp.clip(log_step + gain * (info.acceptance - self.target), -5.0, float(np.log(self.max_step)))
         log_step = jnp.where(searching, searched, pooled(learned))
 
         if self.noise.augmented:

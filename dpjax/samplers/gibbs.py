@@ -67,9 +67,7 @@ class Gibbs:
         noise = noise_draw_lanes(model, observed, state.position, state.scales, normals[: 2 * size])
         drawn = ((observed.z - noise.astype(observed.z.dtype)) / observed.n_over_b).astype(work)
         statistic = model.valid_lanes(drawn) if self.project else drawn
-        position = model.conjugate_lanes(
-            statistic, observed.n.astype(work), keys, normals[4 * size :], uniforms[size:]
-        )
+        position = model.conjugate_lanes(statistic, observed.n.astype(work), keys, normals[4 * size :], uniforms[size:])
         noise = noise - observed.n_over_b.astype(work) * (statistic - drawn)
         scales = self.noise.update_lanes(noise, normals[2 * size : 4 * size], uniforms[:size])
         return GibbsState(position.astype(observed.z.dtype), scales), GibbsInfo((statistic != drawn).any(0))

@@ -52,9 +52,7 @@ def test_h1_discrete_covariates_without_intercept(x64):
     mean, covariance = moments.regression_moments_no_intercept(*arrays([0.5, -1.3], 0.25, eta, xi))
     np.testing.assert_allclose(mean, [0.244, 0.067, 0.421, 0.0349, -0.5138, 0.93539], atol=1e-14)
     # the main text of S0 gives [[.0536, .0638], [.0638, .1710]] here (SPEC C1)
-    np.testing.assert_allclose(
-        covariance[3:5, 3:5], [[0.21958729, 0.12765502], [0.12765502, 0.19558336]], atol=5e-9
-    )
+    np.testing.assert_allclose(covariance[3:5, 3:5], [[0.21958729, 0.12765502], [0.12765502, 0.19558336]], atol=5e-9)
     np.testing.assert_allclose(covariance[5, 5], 0.8585236749, atol=5e-11)
     np.testing.assert_allclose(covariance[3, 5], -0.047432881, atol=5e-10)
     np.testing.assert_allclose(covariance[4, 5], -0.318880858, atol=5e-10)

@@ -20,9 +20,7 @@ def symmetric_stack(size, count=60, seed=0):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_eigenvalues_against_numpy(size, dtype, x64):
     a = symmetric_stack(size)
-    values, vectors = (
-        np.asarray(x, np.float64) for x in jax.jit(jax.vmap(psd.eigh_jacobi))(jnp.asarray(a, dtype))
-    )
+    values, vectors = (np.asarray(x, np.float64) for x in jax.jit(jax.vmap(psd.eigh_jacobi))(jnp.asarray(a, dtype)))
     scale = np.abs(np.linalg.eigvalsh(a)).max(axis=1)
     tolerance = 30 * np.finfo(dtype).eps
     assert np.all(np.abs(np.sort(values) - np.linalg.eigvalsh(a)).max(1) < tolerance * scale)
@@ -44,9 +42,7 @@ def test_eigenvalues_of_special_matrices(matrix):
 @pytest.mark.parametrize("size", [1, 2, 3, 6, 11])
 def test_clip_is_the_projection(size, x64):
     a, floor = symmetric_stack(size), 0.1
-    clipped = np.asarray(
-        jax.jit(jax.vmap(psd.clip_eigenvalues, (0, None)))(jnp.asarray(a), jnp.asarray(floor))
-    )
+    clipped = np.asarray(jax.jit(jax.vmap(psd.clip_eigenvalues, (0, None)))(jnp.asarray(a), jnp.asarray(floor)))
     values, vectors = np.linalg.eigh(a)
     expected = np.einsum("nik,nk,njk->nij", vectors, np.maximum(values, floor), vectors)
     np.testing.assert_allclose(clipped, expected, atol=1e-12 * np.abs(a).max())
@@ -61,6 +57,22 @@ def test_clip_returns_a_definite_matrix_bit_for_bit(size):
     assert np.array_equal(f(a, jnp.float32(1e-3)), a)
     both = jnp.concatenate([a, -a])
     assert np.array_equal(f(both, jnp.float32(1e-3))[: len(a)], a)
+
+
+def test_clip_of_a_borderline_matrix_does_not_depend_on_its_neighbours():
+    """Smallest eigenvalue equal to the floor up to rounding: both branches must decide alike."""
+    rng = np.random.default_rng(2)
+    vectors = np.linalg.qr(rng.normal(size=(3000, 4, 4)))[0]
+    values = np.r_[0.5, 1.0, 2.0, 4.0]
+    a = np.einsum("nik,k,njk->nij", vectors, values, vectors).astype(np.float32)
+    a = jnp.asarray((a + np.swapaxes(a, 1, 2)) / 2)
+    floor = jnp.float32(0.5)
+    pivots = psd._smallest_pivot(jnp.moveaxis(a - floor * jnp.eye(4, dtype=jnp.float32)[None], 0, -1))
+    passed = a[np.asarray(pivots) > 0]
+    assert 500 < len(passed) < 2500
+    f = jax.jit(jax.vmap(psd.clip_eigenvalues, (0, None)))
+    assert np.array_equal(f(passed, floor), passed)
+    assert np.array_equal(f(jnp.concatenate([passed, -a]), floor)[: len(passed)], passed)
 
 
 @pytest.mark.parametrize("p", [1, 2, 4, 9])
@@ -108,3 +120,13 @@ def test_semidefinite_cholesky_of_singular_and_definite_matrices(x64):
         factor = np.asarray(psd.semidefinite_cholesky(jnp.asarray(a)))
         assert np.array_equal(factor, np.tril(factor))
         np.testing.assert_allclose(factor @ factor.T, a, atol=1e-14)
+
+
+def test_semidefinite_cholesky_of_rank_deficient_matrices_in_float32():
+    """A pivot that is pure rounding must not be divided by: it would blow the rest of its column up."""
+    rng = np.random.default_rng(0)
+    root = rng.normal(size=(4000, 5, 2)).astype(np.float32)
+    a = np.einsum("nik,njk->nij", root, root)
+    factor = np.asarray(jax.jit(jax.vmap(psd.semidefinite_cholesky))(jnp.asarray(a)))
+    error = np.abs(np.einsum("nik,njk->nij", factor, factor) - a).max((1, 2))
+    assert np.all(error < 3e-5 * np.abs(a).max((1, 2)))

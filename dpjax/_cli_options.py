@@ -1,0 +1,178 @@
+"""Parsing of option values, the progress bar and how problems are shown: one line each, on standard error."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TextIO, TypeVar
+
+from dpjax._files import check_output
+from dpjax.errors import ConvergenceWarning, InputError, PrivacyWarning
+
+DEBUG_VARIABLE = "DPJAX_DEBUG"
+#: Keys of JAX are made from 32 bits, and a few numbers are added to a seed.
+LARGEST_SEED = 2**31 - 1
+T = TypeVar("T")
+
+
+def one_line(text: Any) -> str:
+    """Text without line breaks."""
+    return " ".join(str(text).split())
+
+
+def complain(kind: str, message: Any) -> None:
+    """One line on standard error."""
+    print(f"{kind}: {one_line(message)}", file=sys.stderr, flush=True)
+
+
+# ---- values --------------------------------------------------------------------------------------------------
+def parse_names(option: str, text: str) -> list[str]:
+    """`A,B` as a list of names."""
+    names = [name.strip() for name in text.split(",")]
+    if not all(names):
+        raise InputError(f"{option} must be names separated by commas; got {text!r}")
+    return names
+
+
+def parse_pair(option: str, text: str) -> tuple[float, float]:
+    """`lo:hi` as two numbers."""
+    parts = text.split(":")
+    try:
+        low, high = (float(part) for part in parts)
+    except ValueError:
+        raise InputError(f"{option} must be two numbers lo:hi; got {text!r}") from None
+    return low, high
+
+
+def parse_bounds(texts: Sequence[str]) -> dict[str, tuple[float, float]]:
+    """`NAME=lo:hi` options as a mapping."""
+    bounds: dict[str, tuple[float, float]] = {}
+    for text in texts:
+        name, equals, pair = text.rpartition("=")
+        if not (equals and name.strip()):
+            raise InputError(f"--bounds must look like NAME=lo:hi; got {text!r}")
+        if name.strip() in bounds:
+            raise InputError(f"--bounds names {name.strip()!r} twice")
+        bounds[name.strip()] = parse_pair(f"--bounds of {name.strip()!r}", pair)
+    return bounds
+
+
+def parse_several(option: str, texts: Sequence[str], kind: Callable[[str], T], what: str) -> list[T]:
+    """Values of an option that may be repeated or hold a comma-separated list."""
+    values = []
+    for text in texts:
+        for part in text.split(","):
+            try:
+                values.append(kind(part.strip()))
+            except ValueError:
+                raise InputError(f"{option} must be {what}; got {part.strip()!r}") from None
+    if len(set(values)) < len(values):
+        raise InputError(f"{option} names a value twice")
+    return values
+
+
+def whole_number(text: str) -> int:
+    """A whole number, also written as 1e6."""
+    try:
+        return int(text)
+    except ValueError:
+        value = float(text)
+        if not value.is_integer():
+            raise ValueError(text) from None
+        return int(value)
+
+
+# ---- outputs -------------------------------------------------------------------------------------------------
+def check_outputs(outputs: Sequence[Path | None], inputs: Sequence[Path], force: bool) -> None:
+    """Check every path that will be written, before any work.
+
+    Raises:
+        InputError: as `check_output`; two outputs are one file, or an output is an input.
+    """
+    seen: set[Path] = set()
+    for path in outputs:
+        if path is None:
+            continue
+        real = path.resolve()
+        if real in {item.resolve() for item in inputs}:
+            raise InputError(f"output {path}: is an input of this command")
+        if real in seen:
+            raise InputError(f"output {path}: is named twice")
+        seen.add(real)
+        check_output(path, force)
+
+
+# ---- progress and warnings -----------------------------------------------------------------------------------
+class Bar:
+    """A progress bar, redrawn in place between blocks of steps; silent when the stream is no terminal."""
+
+    def __init__(self, stream: TextIO | None = None, width: int = 30):
+        self.stream = sys.stderr if stream is None else stream
+        self.width = width
+        self.shown = False
+        self.active = self.stream.isatty()
+        self.begin = time.monotonic()
+
+    def __call__(self, label: str, done: int, total: int) -> None:
+        """Show that `done` of `total` parts of the job `label` are done."""
+        if not self.active:
+            return
+        full = self.width * done // max(total, 1)
+        seconds = time.monotonic() - self.begin
+        text = f"{label[:24]:<24} [{'#' * full}{'.' * (self.width - full)}] {done}/{total}  {seconds:.0f} s"
+        self.stream.write("\r" + text[:79].ljust(79))
+        self.stream.flush()
+        self.shown = True
+
+    def labelled(self, label: str) -> Callable[[int, int], None]:
+        """The same bar as a callback of (done, total)."""
+        return lambda done, total: self(label, done, total)
+
+    def clear(self) -> None:
+        """Wipe the bar's line."""
+        if self.shown:
+            self.stream.write("\r" + " " * 79 + "\r")
+            self.stream.flush()
+            self.shown = False
+
+
+@contextmanager
+def shown_warnings(bar: Bar) -> Iterator[None]:
+    """Our warnings as single lines, each text once; those of other packages are not the user's business."""
+    seen: set[str] = set()
+
+    def show(message, category, filename, lineno, file=None, line=None):
+        text = one_line(message)
+        if text not in seen:
+            seen.add(text)
+            bar.clear()
+            complain("warning", text)
+
+    with warnings.catch_warnings():
+        if not sys.warnoptions:
+            warnings.simplefilter("ignore")
+            for category in (PrivacyWarning, ConvergenceWarning):
+                warnings.simplefilter("always", category)
+        warnings.showwarning = show
+        yield
+
+
+def report_internal_error(error: BaseException, debug: bool) -> None:
+    """Say that dpjax failed. The exception's own text may hold data, so that only its kind and place are shown."""
+    if debug or os.environ.get(DEBUG_VARIABLE, "").strip().lower() not in ("", "0", "false", "no"):
+        traceback.print_exception(error)
+    place = ""
+    for frame in traceback.extract_tb(error.__traceback__):
+        if f"{os.sep}dpjax{os.sep}" in frame.filename:
+            place = f" in {Path(frame.filename).name}, line {frame.lineno}"
+    complain(
+        "internal error",
+        f"{type(error).__name__}{place}; nothing is known to be wrong with your input: run again with "
+        f"{DEBUG_VARIABLE}=1 for the traceback (it may show data) and report it",
+    )

@@ -1,0 +1,300 @@
+"""The typed, validated content of an experiment's TOML file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from dpjax.errors import InputError
+
+BUILTIN = ("diabetes",)
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+class _Strict(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """Unknown keys are refused: a misspelt key must not pass for its default."""
+
+
+class Data(_Strict, frozen=True):
+    """`[data]`: a table. csv: path of a CSV file, relative to the config; builtin: "diabetes" (scikit-learn's, raw
+    units); data_is_public: whoever runs this says that the table is no secret (needed for non-private results)."""
+
+    csv: str | None = None
+    builtin: str | None = None
+    data_is_public: bool = False
+
+
+class ReleaseSection(_Strict, frozen=True):
+    """`[release]`: either `file`, a release file relative to the config, or what `dpjax.release` needs."""
+
+    file: str | None = None
+    target: str | None = None
+    features: list[str] | None = None
+    bounds: dict[str, tuple[float, float]] | None = None
+    epsilon: float | None = None
+    mechanism: str = "laplace"
+    adjacency: str = "replace-one"
+
+
+class Override(_Strict, frozen=True):
+    """`[fit.method.NAME]`, `[calibration.method.NAME]`: what one method does differently. settings: fields of the
+    sampler, such as burn_in of gibbs."""
+
+    chains: int | None = None
+    draws: int | None = None
+    thin: int | None = None
+    settings: dict[str, Any] = {}
+
+
+class Fit(_Strict, frozen=True):
+    """`[fit]`: posteriors given the release. prior: path of a TOML file relative to the config, or a table."""
+
+    methods: list[str] = msgspec.field(default_factory=lambda: ["collapsed"])
+    chains: int = 4
+    draws: int = 1000
+    thin: int | None = None
+    prior: str | dict[str, Any] | None = None
+    method: dict[str, Override] = {}
+
+
+class CalibrationSection(_Strict, frozen=True):
+    """`[calibration]`: a simulated study; all methods see the same data sets, all cells run in one compiled call."""
+
+    records: int | list[int]
+    epsilon: float | list[float]
+    model: str = "linear-regression"
+    trials: int = 300
+    methods: list[str] = msgspec.field(default_factory=lambda: ["collapsed"])
+    features: int = 1
+    bounds: tuple[float, float] = (-1.0, 1.0)
+    sensitivity: float | None = None
+    prior: str | dict[str, Any] | None = None
+    simulate: str = "exact"
+    clip: bool = False
+    chains: int = 2
+    draws: int = 500
+    thin: int | None = None
+    stream: bool = False
+    mmd: bool = True
+    chains_per_batch: int | None = None
+    method: dict[str, Override] = {}
+
+    @property
+    def cells(self) -> list[tuple[int, float]]:
+        """(records, epsilon) of every cell."""
+        records = self.records if isinstance(self.records, list) else [self.records]
+        epsilon = self.epsilon if isinstance(self.epsilon, list) else [self.epsilon]
+        return [(n, e) for n in records for e in epsilon]
+
+
+class Config(_Strict, frozen=True):
+    """The whole file."""
+
+    name: str
+    seed: int = 0
+    data: Data | None = None
+    release: ReleaseSection | None = None
+    fit: Fit | None = None
+    calibration: CalibrationSection | None = None
+
+
+def load(config: Mapping[str, Any] | str | os.PathLike, seed: int | None = None) -> tuple[Config, Path]:
+    """Read and check a config.
+
+    Args:
+        config: path of a TOML file, or its content as a mapping (paths are then relative to the working folder).
+        seed: replaces the config's.
+
+    Returns:
+        The config and the folder that its paths are relative to.
+
+    Raises:
+        InputError: the file cannot be read or is not TOML; an unknown key, a wrong type or value (the message has
+            the key's path); parts that do not go together.
+    """
+    if isinstance(config, str | os.PathLike):
+        path = Path(config)
+        content, folder, where = _read(path), path.parent, f"config {path}: "
+    elif isinstance(config, Mapping):
+        content, folder, where = dict(config), Path(), "config: "
+    else:
+        raise InputError(f"config must be a path or a mapping, got {type(config).__name__}")
+    if seed is not None:
+        content["seed"] = seed
+    try:
+        typed = msgspec.convert(content, Config, strict=True)
+        check(typed)
+    except msgspec.ValidationError as error:
+        raise InputError(where + _readable(str(error))) from None
+    except InputError as error:
+        raise InputError(f"{where}{error}") from None
+    return typed, folder
+
+
+def check(config: Config) -> None:
+    """What types do not say.
+
+    Raises:
+        InputError: the first problem, with the path of its key.
+    """
+    data, release, fit, study = config.data, config.release, config.fit, config.calibration
+    if not _NAME.fullmatch(config.name):
+        raise InputError(f"name must be of letters, digits, '.', '_' and '-'; got {config.name!r}")
+    if not 0 <= config.seed < 2**31:
+        raise InputError(f"seed must be a whole number from 0 to 2^31 - 1; got {config.seed}")
+    if fit is None and study is None and release is None:
+        raise InputError("there is nothing to do: [release], [fit] or [calibration] is needed")
+    if fit is not None and release is None:
+        raise InputError("[fit] needs a [release]")
+    if data is not None:
+        if release is None:
+            raise InputError("[data] is not used: there is no [release]")
+        if (data.csv is None) == (data.builtin is None):
+            raise InputError("data: one of csv and builtin is needed")
+        if data.builtin is not None and data.builtin not in BUILTIN:
+            raise InputError(f"data.builtin must be {' or '.join(BUILTIN)}; got {data.builtin!r}")
+    if release is not None:
+        _check_release(release, data)
+    if fit is not None:
+        _check_methods("fit", fit)
+        public = data is not None and data.data_is_public
+        if not public and any(_method(name).exact for name in fit.methods):
+            raise InputError(
+                "fit.methods: non-private looks at the table itself: it needs [data] with data_is_public = true"
+            )
+    if study is not None:
+        _check_study(study)
+
+
+def _check_release(release: ReleaseSection, data: Data | None) -> None:
+    needed = {name: getattr(release, name) for name in ("target", "features", "bounds", "epsilon")}
+    if release.file is not None:
+        given = [name for name, value in needed.items() if value is not None]
+        if given:
+            raise InputError(f"release: file and {given[0]} exclude each other")
+        if data is not None and not data.data_is_public:
+            raise InputError("[data] is not used: release.file is given, and data_is_public is not true")
+        return
+    if data is None:
+        raise InputError("[release] without a file needs [data]")
+    missing = [name for name, value in needed.items() if value is None]
+    if missing:
+        raise InputError(f"release.{missing[0]} is missing" + _NO_DEFAULT.get(missing[0], ""))
+
+
+_NO_DEFAULT = {
+    "epsilon": ": the privacy budget has no default",
+    "bounds": ": state them a priori, never from the data",
+}
+
+
+def _check_study(study: CalibrationSection) -> None:
+    from dpjax.calibration import _checked_bounds
+    from dpjax.simulation import SIMULATIONS, positive, whole
+
+    _check_methods("calibration", study)
+    if study.model != "linear-regression":
+        raise InputError(f"calibration.model must be linear-regression; got {study.model!r}")
+    if study.simulate not in SIMULATIONS:
+        raise InputError(f"calibration.simulate must be one of {', '.join(SIMULATIONS)}; got {study.simulate!r}")
+    if study.clip and study.simulate != "exact":
+        raise InputError("calibration.clip needs simulate = 'exact': there are no records to clip otherwise")
+    whole("calibration.trials", study.trials)
+    whole("calibration.features", study.features)
+    _checked_bounds(study.bounds)
+    if study.sensitivity is not None:
+        positive("calibration.sensitivity", study.sensitivity)
+    if not study.cells:
+        raise InputError("calibration.records and calibration.epsilon must name at least one cell")
+    for records, epsilon in study.cells:
+        whole("calibration.records", records)
+        positive("calibration.epsilon", epsilon)
+    if len(set(study.cells)) < len(study.cells):
+        raise InputError("calibration.records or calibration.epsilon names a value twice")
+
+
+def _check_methods(where: str, section: Fit | CalibrationSection) -> None:
+    from dpjax._programs import KEY_BLOCK
+    from dpjax.simulation import whole
+
+    if not section.methods:
+        raise InputError(f"{where}.methods must name at least one method")
+    if len(set(section.methods)) < len(section.methods):
+        raise InputError(f"{where}.methods names a method twice")
+    for name in (*section.methods, *section.method):
+        try:
+            _method(name)
+        except InputError as error:
+            raise InputError(f"{where}: {error}") from None
+    for name in section.method:
+        if name not in section.methods:
+            raise InputError(f"{where}.method.{name}: {name} is not among {where}.methods")
+    parts: list[tuple[str, Any]] = [(where, section)]
+    parts += [(f"{where}.method.{name}", item) for name, item in section.method.items()]
+    for place, part in parts:
+        for key in ("chains", "draws", "thin"):
+            value = getattr(part, key)
+            if value is not None:
+                whole(f"{place}.{key}", value)
+        if part.thin is not None and KEY_BLOCK % part.thin and part.thin % KEY_BLOCK:
+            raise InputError(f"{place}.thin must be a divisor or a multiple of {KEY_BLOCK}; got {part.thin}")
+
+
+def _method(name: str) -> Any:
+    from dpjax.methods import method_named
+
+    return method_named(name)
+
+
+def plain(config: Config) -> dict[str, Any]:
+    """The config as plain data, with its defaults."""
+    return msgspec.to_builtins(config)
+
+
+def fingerprint(config: Config, folder: Path) -> str:
+    """Hash of the config and of the public files it names: a run is only resumed under the same one.
+
+    A private table is left out: its hash would tell who guesses the table that the guess is right.
+    """
+    parts: list[Any] = [plain(config)]
+    sections = (config.fit, config.calibration)
+    files = [section.prior for section in sections if section is not None and isinstance(section.prior, str)]
+    if config.release is not None and config.release.file is not None:
+        files.append(config.release.file)
+    for name in files:
+        try:
+            parts.append(hashlib.sha256((folder / name).read_bytes()).hexdigest())
+        except OSError as error:
+            raise InputError(f"{folder / name}: cannot be read ({error.strerror})") from None
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"config {path}: cannot be read ({error.strerror})") from None
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InputError(f"config {path}: is not TOML: {error}") from None
+
+
+def _readable(message: str) -> str:
+    """msgspec's message with the path of the key in front."""
+    text, _, place = message.partition(" - at ")
+    place = place.strip("`").removeprefix("$").lstrip(".").replace("[...]", "")
+    unknown = re.fullmatch(r"Object contains unknown field `(.*)`", text)
+    missing = re.fullmatch(r"Object missing required field `(.*)`", text)
+    if unknown:
+        return f"unknown key {'.'.join(filter(None, (place, unknown[1])))}"
+    if missing:
+        return f"{'.'.join(filter(None, (place, missing[1])))} is missing"
+    text = text.replace("`", "'").replace("object", "table")
+    return f"{place}: {text}" if place else text

@@ -1,0 +1,166 @@
+"""The folder of an experiment: what lies there, when it may be written to, and the parts that a resumed run reads.
+
+`run.json` says which config the folder belongs to and is written first. `parts/` holds the arrays behind every
+finished posterior and calibration, so that an interrupted run goes on where it stopped and figures can be redrawn.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dpjax import _files
+from dpjax._release_file import read_json
+from dpjax.calibration import Calibration
+from dpjax.calibration_statistics import Ranks
+from dpjax.errors import InputError
+from dpjax.posterior import Posterior
+
+MANIFEST = "run.json"
+_OWN = (
+    MANIFEST,
+    "release.json",
+    "posterior_*.nc",
+    "summary_*.json",
+    "posteriors.png",
+    "calibration_*.json",
+    "calibration_*.png",
+    "results.json",
+    "results.txt",
+    "parts/*.npz",
+)
+
+
+class Folder:
+    """An output folder that was checked and claimed for one config."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def file(self, name: str) -> Path:
+        """Path of a file in the folder."""
+        return self.path / name
+
+    # ---- parts -----------------------------------------------------------------------------------------------
+    def posterior(self, method: str) -> Posterior | None:
+        """A posterior that was finished before, or None."""
+        stored = self._load(f"posterior_{method}")
+        if stored is None:
+            return None
+        meta, arrays = stored
+        meta["names"], meta["features"] = tuple(meta["names"]), tuple(meta["features"])
+        stored_fields: dict[str, Any] = {**meta, **arrays}
+        return Posterior(**stored_fields)
+
+    def keep_posterior(self, method: str, posterior: Posterior) -> None:
+        """Store a finished posterior."""
+        arrays = {
+            name: np.asarray(getattr(posterior, name))
+            for name in ("draws", "codes", "prior_draws")
+            if getattr(posterior, name) is not None
+        }
+        meta = {f.name: getattr(posterior, f.name) for f in fields(Posterior) if f.name not in arrays}
+        self._store(f"posterior_{method}", meta, arrays)
+
+    def calibration(self, method: str) -> Calibration | None:
+        """A calibration that was finished before, or None."""
+        stored = self._load(f"calibration_{method}")
+        if stored is None:
+            return None
+        meta, arrays = stored
+        names, thinned = tuple(meta.pop("names")), meta.pop("thinned")
+        ranks = [Ranks(names, arrays[f"fractions_{i}"], arrays[f"pit_{i}"], count) for i, count in enumerate(thinned)]
+        return Calibration(ranks=ranks, **meta)
+
+    def keep_calibration(self, method: str, calibration: Calibration) -> None:
+        """Store a finished calibration."""
+        arrays: dict[str, np.ndarray] = {}
+        for i, ranks in enumerate(calibration.ranks):
+            arrays |= {f"fractions_{i}": ranks.fractions, f"pit_{i}": ranks.pit}
+        meta = {f.name: getattr(calibration, f.name) for f in fields(Calibration) if f.name != "ranks"}
+        meta["names"] = calibration.ranks[0].names
+        meta["thinned"] = [ranks.thinned for ranks in calibration.ranks]
+        self._store(f"calibration_{method}", meta, arrays)
+
+    def _store(self, name: str, meta: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+        text = json.dumps(meta, default=_builtin)
+        content: dict[str, Any] = {"meta": np.array(text), **arrays}
+        _files.write_with(self.path / "parts" / f"{name}.npz", lambda file: np.savez_compressed(file, **content), True)
+
+    def _load(self, name: str) -> tuple[dict[str, Any], dict[str, np.ndarray]] | None:
+        path = self.path / "parts" / f"{name}.npz"
+        if not path.exists():
+            return None
+        try:
+            with np.load(path, allow_pickle=False) as stored:
+                arrays = {key: stored[key] for key in stored.files}
+            return json.loads(str(arrays.pop("meta"))), arrays
+        except (OSError, ValueError, KeyError) as error:
+            raise InputError(
+                f"{path}: cannot be read ({type(error).__name__}); remove it to run that part again"
+            ) from None
+
+
+def check_folder(path: Path, fingerprint: str, resume: bool, force: bool) -> None:
+    """Check, before any work and without writing, that a run may use this folder.
+
+    Raises:
+        InputError: it is a file, its parent does not exist, it holds something else, or another run's results and
+            neither `force` nor a fitting `resume` is given.
+    """
+    if path.exists() and not path.is_dir():
+        raise InputError(f"output {path}: is a file, a folder is needed")
+    if not path.exists():
+        if not _nearest(path).is_dir():
+            raise InputError(f"output {path}: {_nearest(path)} is not a folder")
+        return
+    if not any(path.iterdir()):
+        return
+    manifest = path / MANIFEST
+    if not manifest.is_file():
+        raise InputError(f"output {path}: the folder is not empty and holds no results of dpjax run")
+    if force:
+        return
+    if not resume:
+        raise InputError(f"output {path}: holds results; use --resume to go on with them or --force to start again")
+    if _fingerprint(manifest) != fingerprint:
+        raise InputError(f"output {path}: was made with another config; use another folder, or --force to start again")
+
+
+def claim_folder(path: Path, fingerprint: str, manifest: dict[str, Any], resume: bool, force: bool) -> Folder:
+    """Make the folder ready; with `force` the results of the earlier run are removed first."""
+    check_folder(path, fingerprint, resume, force)
+    try:
+        (path / "parts").mkdir(parents=True, exist_ok=True)
+        going_on = resume and not force and (path / MANIFEST).exists()
+        if not going_on:
+            for pattern in _OWN:
+                for file in path.glob(pattern):
+                    file.unlink()
+            _files.write_json(path / MANIFEST, {**manifest, "config_sha256": fingerprint})
+    except OSError as error:
+        raise InputError(f"output {path}: cannot be written to ({error.strerror})") from None
+    return Folder(path)
+
+
+def _fingerprint(manifest: Path) -> Any:
+    try:
+        content = read_json(manifest)
+    except InputError:
+        return None
+    return content.get("config_sha256") if isinstance(content, dict) else None
+
+
+def _nearest(path: Path) -> Path:
+    """The closest parent that exists."""
+    return next(parent for parent in path.absolute().parents if parent.exists())
+
+
+def _builtin(value: Any) -> Any:
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"no JSON form for {type(value).__name__}")

@@ -1,0 +1,69 @@
+"""How problems are cut into cache-sized blocks, and steps into segments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import jax
+
+from .errors import InputError
+
+#: Lanes per block that keep a block's matrices in the L2 cache, by number of statistics (measured on CPU).
+_LANES_BY_STATISTICS = ((5, 512), (9, 320), (14, 192), (20, 128), (35, 64))
+_BLOCKS_PER_CALL = 8
+#: What one host call costs, in steps (used to weigh few calls against steps thrown away).
+_CALL_COST = 2
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How T problems are cut: `problems_per_block` x chains lanes per block, `blocks` per call and device."""
+
+    chains: int
+    problems_per_block: int
+    blocks: int
+    devices: int
+    calls: int
+
+    @property
+    def problems_per_call(self) -> int:
+        return self.problems_per_block * self.blocks * self.devices
+
+
+def layout(count: int, chains: int, statistics: int, devices: int, chains_per_batch: int | None) -> Layout:
+    """Choose block sizes: cache-sized blocks, little padding, few distinct shapes."""
+    if chains_per_batch is not None:
+        if chains_per_batch < chains:
+            raise InputError(f"chains_per_batch must be at least chains = {chains}; got {chains_per_batch}")
+        per_block = chains_per_batch // chains
+    else:
+        lanes = next((w for d, w in _LANES_BY_STATISTICS if statistics <= d), 32)
+        if jax.default_backend() != "cpu":
+            lanes = 65536
+        widest = max(1, lanes // chains)
+        blocks = -(-count // (devices * widest))
+        per_block = -(-count // (devices * blocks))
+        step = 16 if per_block > 16 else (4 if per_block > 4 else 1)
+        per_block = -(-per_block // step) * step
+    blocks = min(_BLOCKS_PER_CALL, -(-count // (devices * per_block)))
+    calls = -(-count // (devices * per_block * blocks))
+    return Layout(chains, per_block, blocks, devices, calls)
+
+
+def segment_length(warm: int, sampling: int, chunk: int) -> int:
+    """Steps per host call: a divisor of the warm-up, so that the draws begin exactly where it ends.
+
+    Args:
+        warm, sampling, chunk: steps of warm-up (a multiple of chunk, may be 0), of sampling, and the granule.
+    """
+    granules = warm // chunk if warm else -(-sampling // chunk)
+
+    def cost(size: int) -> int:
+        calls = warm // size + -(-sampling // size)
+        return -(-sampling // size) * size + _CALL_COST * calls
+
+    at_least = max(1, granules // 64)
+    sizes = [chunk * d for d in range(1, granules + 1) if granules % d == 0 and d >= at_least]
+    # progress wants a few calls whatever the cost
+    few = [s for s in sizes if -(-sampling // s) >= 4] or sizes[:1]
+    return min(few, key=cost)

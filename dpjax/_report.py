@@ -1,0 +1,97 @@
+"""Readable text about releases, priors and several posteriors, for the terminal and for `results.txt`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dpjax.posterior import Posterior, _count, _number
+from dpjax.release import Release
+
+
+def describe_release(release: Release, statistics: bool = False) -> str:
+    """What a release is and promises."""
+    privacy = release.privacy
+    scale = release.noise_scale
+    shown_scale = (
+        ", ".join(f"{name} {value:.6g}" for name, value in scale.items())
+        if isinstance(scale, dict)
+        else f"{scale:.6g} per entry"
+    )
+    units = "variables scaled to [-1, 1]" if release.scaling else "raw units"
+    rows = [("model", f"{release.kind}: {release.target} on {', '.join(release.features)} and an intercept")]
+    rows.append(("records", f"{release.records}"))
+    if privacy is None:
+        rows.append(("privacy", "not stated in the release"))
+    else:
+        rows += [
+            ("adjacency", f"{privacy.adjacency} (the number of records is public)"),
+            ("sensitivity", f"{privacy.sensitivity:.6g} ({privacy.norm} norm, {units})"),
+        ]
+    rows.append(("mechanism", f"{release.mechanism} noise, scale {shown_scale}"))
+    if privacy is not None:
+        delta = f", delta = {privacy.delta:.6g}" if privacy.delta else ""
+        rows.append(("epsilon", f"{privacy.epsilon:.10g}{delta}"))
+    if release.bounds:
+        rows.append(("bounds", ", ".join(f"{name} {lo:g}:{hi:g}" for name, (lo, hi) in release.bounds.items())))
+    if release.simulated:
+        rows.append(("noise", "simulated: not drawn for a real release"))
+    if statistics:
+        rows += [(name, f"{value:.6g}") for name, value in release.statistics.items()]
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(f"  {name.ljust(width)}  {text}" for name, text in rows)
+
+
+def describe_prior(prior: Mapping[str, Any], given: bool = False) -> str:
+    """The hyperparameters of a regression's prior, in the layout of `prior.toml`."""
+    title = "prior (scaled units)" if given else "prior (scaled units; the weak default, change it with a prior file)"
+    covariates = prior.get("covariates", {})
+    plain = ", ".join(f"{name} = {_value(value)}" for name, value in prior.items() if name != "covariates")
+    table = ", ".join(f"{name} = {_value(value)}" for name, value in covariates.items())
+    return f"{title}\n  {plain}\n  covariates: {table}"
+
+
+def compare(posteriors: Mapping[str, Posterior]) -> str:
+    """One table of several posteriors of one release: a line per parameter and method, user's units."""
+    head = ("parameter", "", "method", "mean", "sd", "prior sd", "5%", "95%", "ESS bulk", "ESS tail", "R-hat")
+    body: list[tuple[str, ...]] = []
+    summaries = {method: item.summary()["parameters"] for method, item in posteriors.items()}
+    first = next(iter(posteriors.values()))
+    for name in first.names:
+        for number, (method, rows) in enumerate(summaries.items()):
+            row = rows[name]
+            title = (name, first.describe(name)) if number == 0 else ("", "")
+            body.append(
+                (
+                    *title,
+                    method,
+                    *(_number(row[key]) for key in ("mean", "sd", "prior_sd", "q05", "q95")),
+                    *(_count(row[key]) for key in ("ess_bulk", "ess_tail")),
+                    _count(row["rhat"], 3),
+                )
+            )
+    widths = [max(len(line[i]) for line in [head, *body]) for i in range(len(head))]
+
+    def line(cells: tuple[str, ...]) -> str:
+        pairs = enumerate(zip(cells, widths, strict=True))
+        return "  ".join(c.ljust(w) if i < 3 else c.rjust(w) for i, (c, w) in pairs).rstrip()
+
+    units = "user's units" if first.scaling is not None else "units of the release"
+    lines = [f"posteriors ({units}, 90% intervals)", line(head), "-" * (sum(widths) + 2 * (len(widths) - 1))]
+    for number, cells in enumerate(body):
+        if number and number % len(posteriors) == 0 and len(posteriors) > 1:
+            lines.append("")
+        lines.append(line(cells))
+    lines.append("")
+    for method, item in posteriors.items():
+        compiled = f", compilation {item.compile_seconds:.1f} s" if item.compile_seconds is not None else ""
+        lines.append(
+            f"{method}: {item.draws.shape[0]} chains x {item.draws.shape[1]} draws in {item.seconds:.2f} s{compiled}"
+        )
+    return "\n".join(lines)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_value(item) for item in value) + "]"
+    return f"{value:.6g}" if isinstance(value, int | float) else str(value)

@@ -1,0 +1,103 @@
+"""What the command line sets before JAX is imported: one CPU device per core and a persistent compilation cache.
+
+The library itself never does this: a program that imports dpjax decides for itself.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+#: Environment variable: a folder for compiled programs, or one of `_OFF`.
+CACHE_VARIABLE = "DPJAX_CACHE"
+_OFF = ("", "0", "off", "none", "no", "false")
+_PACKAGES = ("jax", "jaxlib", "numpy", "scipy", "blackjax", "opendp", "arviz", "matplotlib", "scikit-learn")
+
+
+def prepare_jax() -> None:
+    """Set devices and cache by environment variables; what the user has set stands. No effect once JAX is loaded."""
+    if "jax" in sys.modules:
+        return
+    flags = os.environ.get("XLA_FLAGS", "")
+    chosen = "xla_force_host_platform_device_count" in flags or "JAX_NUM_CPU_DEVICES" in os.environ
+    if not chosen:
+        # XLA:CPU does not use a second core well by itself: chains are spread over one device per core
+        os.environ["XLA_FLAGS"] = f"{flags} --xla_force_host_platform_device_count={cores()}".strip()
+    folder = cache_folder()
+    if folder is not None and "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError:
+            return  # no cache: slower, nothing else
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder)
+        os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.3")
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def cache_folder() -> Path | None:
+    """Where compiled programs are kept between calls; None when switched off."""
+    chosen = os.environ.get(CACHE_VARIABLE)
+    if chosen is not None:
+        return None if chosen.strip().lower() in _OFF else Path(chosen).expanduser()
+    if sys.platform == "darwin":
+        base = Path.home() / "Library" / "Caches"
+    elif os.name == "nt":
+        base = Path(os.environ.get("LOCALAPPDATA", Path.home()))
+    else:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return base / "dpjax"
+
+
+def versions() -> dict[str, str]:
+    """Version of Python and of the packages that numbers depend on."""
+    found = {"dpjax": _version("dpjax"), "python": platform.python_version()}
+    return found | {name: _version(name) for name in _PACKAGES}
+
+
+def machine() -> dict[str, Any]:
+    """What ran it; no host or user name. Loads JAX."""
+    import jax
+
+    devices = jax.devices()
+    return {
+        "system": platform.system(),
+        "architecture": platform.machine(),
+        "processor": _processor(),
+        "cores": cores(),
+        "devices": len(devices),
+        "device": f"{devices[0].platform}: {devices[0].device_kind}",
+        "x64": jax.numpy.result_type(float) == np.float64,
+    }
+
+
+def _processor() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or "unknown"
+
+
+def _version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        if name == "dpjax":
+            import dpjax
+
+            return dpjax.__version__
+        return "not installed"

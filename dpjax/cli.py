@@ -1,0 +1,400 @@
+"""The command `dpjax`. Help and bad options are answered without loading JAX.
+
+Exit codes: 0 done; 1 a result is not to be trusted (it is written and marked); 2 bad usage or input, nothing written;
+3 internal error; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dpjax import _cli_options as options
+from dpjax._cli_options import LARGEST_SEED
+from dpjax.errors import ConvergenceError, InputError, MissingExtraError
+
+OK, NOT_TRUSTED, BAD_INPUT, INTERNAL, INTERRUPTED = 0, 1, 2, 3, 130
+
+app = typer.Typer(
+    name="dpjax",
+    help="Noise-aware Bayesian inference from differentially private statistics.",
+    epilog="Each command's --help has an example. Exit codes: 0 done; 1 a result is not to be trusted; 2 bad usage "
+    "or input, nothing written; 3 internal error.",
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+_BAR = options.Bar()
+
+Seed = Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of everything random.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite output files.")]
+Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write every number printed.")]
+Figure = Annotated[Path | None, typer.Option("--figure", metavar="PNG", help="Write a picture.")]
+Prior = Annotated[Path | None, typer.Option("--prior", metavar="TOML", help="Prior, in scaled units.")]
+Chains = Annotated[int, typer.Option(help="Chains per problem.")]
+Draws = Annotated[int, typer.Option(help="Draws kept per chain.")]
+Thin = Annotated[int | None, typer.Option(help="Keep every n-th step; the default depends on the method.")]
+Method = Annotated[str, typer.Option(help="collapsed, gibbs, naive; in simulations also non-private.")]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        import dpjax
+
+        print(f"dpjax {dpjax.__version__}")
+        raise typer.Exit()
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_version)
+    ] = False,
+) -> None: ...
+
+
+@app.command()
+def release(
+    table: Annotated[Path, typer.Argument(metavar="TABLE.csv", help="The private table.")],
+    target: Annotated[str, typer.Option(help="Column of the response.")],
+    features: Annotated[str, typer.Option(metavar="A,B", help="Columns of the features.")],
+    bounds: Annotated[
+        list[str], typer.Option(metavar="A=lo:hi", help="Bounds of a column, stated a priori; once per column.")
+    ],
+    epsilon: Annotated[float, typer.Option(help="Privacy budget that this release spends.")],
+    output: Annotated[Path, typer.Option(metavar="FILE", help="The release file.")],
+    model: Annotated[str, typer.Option(help="linear-regression.")] = "linear-regression",
+    mechanism: Annotated[str, typer.Option(help="laplace.")] = "laplace",
+    adjacency: Annotated[str, typer.Option(help="replace-one.")] = "replace-one",
+    intercept: Annotated[bool, typer.Option("--intercept/--no-intercept", help="Only with, for now.")] = True,
+    force: Force = False,
+) -> int:
+    """Release the noisy sums of a private table.
+
+    The noise comes from OpenDP and cannot be seeded; every further release of the same table adds its epsilon.
+
+    \b
+    Example:
+      dpjax release patients.csv --target progression --features bmi \\
+        --bounds bmi=15:45 --bounds progression=0:350 \\
+        --mechanism laplace --epsilon 1 --output release.json
+    """
+    names, limits = options.parse_names("--features", features), options.parse_bounds(bounds)
+    options.check_outputs([output], [table], force)
+    import dpjax
+    from dpjax._report import describe_release
+
+    made = dpjax.release(
+        table,
+        target=target,
+        features=names,
+        bounds=limits,
+        epsilon=epsilon,
+        model=model,
+        mechanism=mechanism,
+        adjacency=adjacency,
+        intercept=intercept,
+    )
+    made.save(output, force)
+    print(f"released to {output}\n{describe_release(made)}")
+    return OK
+
+
+@app.command()
+def check(
+    release: Annotated[Path, typer.Argument(metavar="RELEASE.json", help="A release file.")],
+    json: Json = None,
+    force: Force = False,
+) -> int:
+    """Say what is wrong with a release file, or what it holds.
+
+    \b
+    Example:
+      dpjax check release.json
+    """
+    options.check_outputs([json], [release], force)
+    from dpjax._report import describe_release
+    from dpjax.release import Release, describe_problems
+
+    problems = describe_problems(release)
+    for problem in problems:
+        options.complain("error", f"release file {str(release)!r}: {problem}")
+    if problems:
+        return BAD_INPUT
+    good = Release.load(release)  # warns where the stated guarantee does not follow from the noise
+    if json is not None:
+        from dpjax._files import write_json
+
+        write_json(json, good.to_dict(), force)
+    print(f"{release} can be used\n{describe_release(good, statistics=True)}")
+    return OK
+
+
+@app.command()
+def fit(
+    releases: Annotated[list[Path], typer.Argument(metavar="RELEASE.json", help="A release file.")],
+    method: Method = "collapsed",
+    prior: Prior = None,
+    chains: Chains = 4,
+    draws: Draws = 1000,
+    thin: Thin = None,
+    seed: Seed = 0,
+    output: Annotated[
+        Path | None, typer.Option("--output", metavar="NC", help="Write the draws as NetCDF, for ArviZ.")
+    ] = None,
+    json: Json = None,
+    figure: Figure = None,
+    force: Force = False,
+) -> int:
+    """Posterior given a release, the noise accounted for.
+
+    \b
+    Example:
+      dpjax fit release.json --output posterior.nc --json summary.json
+    """
+    options.check_outputs([output, json, figure], [*releases, *([prior] if prior else [])], force)
+    from dpjax.errors import require
+    from dpjax.release import Release
+
+    read = [Release.load(path) for path in releases]  # before JAX is loaded: a bad file is said at once
+    _prepare()
+    if output is not None:
+        for package in ("arviz", "h5netcdf"):
+            require(package, "report", "saving a posterior")
+    if figure is not None:
+        require("matplotlib", "report", "drawing figures")
+    import dpjax
+    from dpjax import _files
+    from dpjax._report import describe_prior
+
+    posterior = dpjax.fit(
+        read,
+        method=method,
+        prior=prior,
+        chains=chains,
+        draws=draws,
+        thin=thin,
+        seed=seed,
+        progress=_BAR.labelled(f"fit {method}"),
+    )
+    _BAR.clear()
+    print(describe_prior(posterior.prior, prior is not None))
+    print(f"\n{posterior.table()}")
+    if posterior.scaling is not None:
+        print(f"\n{posterior.table(scaled=True)}")
+    print(f"\n{posterior.seconds:.2f} s, compilation {posterior.compile_seconds or 0.0:.1f} s")
+    if output is not None:
+        posterior.save(output, force)
+    if json is not None:
+        _files.write_json(json, posterior.summary(), force)
+    if figure is not None:
+        from dpjax.figures import posteriors_figure, save_figure
+
+        save_figure(posteriors_figure({method: posterior}), figure, force)
+    return NOT_TRUSTED if posterior.warnings() else OK
+
+
+@app.command()
+def calibrate(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="linear-regression.")],
+    records: Annotated[list[str], typer.Option(metavar="N", help="Records; repeat or separate with commas.")],
+    epsilon: Annotated[list[str], typer.Option(metavar="E", help="Epsilon; repeat or separate with commas.")],
+    trials: Annotated[int, typer.Option(help="Simulated data sets per combination.")] = 300,
+    method: Method = "collapsed",
+    features: Annotated[int, typer.Option(help="Number of features.")] = 1,
+    bounds: Annotated[
+        str, typer.Option(metavar="lo:hi", help="Bounds of every variable; they set the sensitivity.")
+    ] = "-1:1",
+    sensitivity: Annotated[
+        float | None, typer.Option(help="Replaces the exact sensitivity (16/3 for one feature).")
+    ] = None,
+    prior: Prior = None,
+    simulate: Annotated[str, typer.Option(help="exact or clt.")] = "exact",
+    clip: Annotated[bool, typer.Option("--clip", help="Clip the simulated records to [-1, 1].")] = False,
+    chains: Chains = 2,
+    draws: Draws = 500,
+    thin: Thin = None,
+    stream: Annotated[bool, typer.Option("--stream", help="Keep running sums instead of draws.")] = False,
+    seed: Seed = 0,
+    json: Json = None,
+    figure: Annotated[
+        Path | None, typer.Option("--figure", metavar="PNG", help="QQ and ECDF picture (one per combination).")
+    ] = None,
+    force: Force = False,
+) -> int:
+    """Simulate from the prior, infer, and test whether the truth's ranks are uniform.
+
+    \b
+    Example:
+      dpjax calibrate linear-regression --records 100,1000 --epsilon 0.1 \\
+        --trials 300 --method collapsed --json calibration.json
+    """
+    sizes = options.parse_several("--records", records, options.whole_number, "whole numbers")
+    budgets = options.parse_several("--epsilon", epsilon, float, "numbers")
+    pair = options.parse_pair("--bounds", bounds)
+    pictures = _pictures(figure, sizes, budgets)
+    options.check_outputs([json, *pictures.values()], [prior] if prior else [], force)
+    _prepare()
+    if figure is not None:
+        from dpjax.errors import require
+
+        require("matplotlib", "report", "drawing figures")
+    import dpjax
+    from dpjax import _files
+
+    study = dpjax.calibrate(
+        model,
+        records=sizes,
+        epsilon=budgets,
+        trials=trials,
+        method=method,
+        features=features,
+        bounds=pair,
+        sensitivity=sensitivity,
+        prior=prior,
+        simulate=simulate,
+        clip=clip,
+        chains=chains,
+        draws=draws,
+        thin=thin,
+        stream=stream,
+        seed=seed,
+        progress=_BAR.labelled(f"calibrate {method}"),
+    )
+    _BAR.clear()
+    print(study.table())
+    if json is not None:
+        _files.write_json(json, study.to_dict(), force)
+    if figure is not None:
+        from dpjax.experiment import calibration_figures
+        from dpjax.figures import save_figure
+
+        for name, drawn in calibration_figures({method: study}):
+            save_figure(drawn, pictures[name], force)
+    return _doubted(method, study.warnings())
+
+
+@app.command()
+def run(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="The experiment.")],
+    output: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the results; made if need be.")],
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")] = False,
+    seed: Annotated[int | None, typer.Option(min=0, max=LARGEST_SEED, help="Replaces the config's seed.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Remove earlier results in the folder first.")] = False,
+) -> int:
+    """Run a whole experiment: a release, posteriors by several methods, a calibration study.
+
+    \b
+    Example:
+      dpjax run experiments/quickstart.toml --output results/quickstart
+    """
+    _prepare()
+    import dpjax
+
+    results = dpjax.run(config, output, resume=resume, force=force, seed=seed, progress=_BAR)
+    _BAR.clear()
+    print(results.table())
+    print(f"\n{results.seconds:.0f} s in all; results in {output}")
+    return OK if results.trusted else NOT_TRUSTED
+
+
+def _prepare() -> None:
+    from dpjax._runtime import prepare_jax
+
+    prepare_jax()
+
+
+def _pictures(figure: Path | None, records: Sequence[int], epsilon: Sequence[float]) -> dict[str, Path]:
+    """Path of the picture of every cell: the given one, or with the cell's name when there are several."""
+    if figure is None:
+        return {}
+    cells = [f"n{n}_eps{e:g}" for n in records for e in epsilon]
+    if len(cells) == 1:
+        return {cells[0]: figure}
+    return {cell: figure.with_name(f"{figure.stem}_{cell}{figure.suffix}") for cell in cells}
+
+
+def _doubted(method: str, doubts: Sequence[str]) -> int:
+    """Show doubts about convergence; a method run for comparison does not set the exit code."""
+    from dpjax.methods import METHODS
+
+    for sentence in doubts:
+        options.complain("warning", sentence)
+    return NOT_TRUSTED if doubts and not METHODS[method].reference else OK
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code.
+
+    Args:
+        arguments: without the program's name; those of the process if None.
+    """
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in arguments
+    arguments = [text for text in arguments if text != "--debug"]
+    try:
+        with options.shown_warnings(_BAR), _terminated():
+            command = typer.main.get_command(app)
+            code = command.main(args=arguments, prog_name="dpjax", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else OK
+    except BaseException as error:  # the one place where every error becomes a line and a code
+        _BAR.clear()
+        return _failed(error, debug)
+
+
+def _failed(error: BaseException, debug: bool) -> int:
+    if isinstance(error, KeyboardInterrupt | typer.Abort):
+        options.complain("interrupted", "nothing half-written is left behind; dpjax run goes on with --resume")
+        return INTERRUPTED
+    if isinstance(error, BrokenPipeError):
+        sys.stdout = None  # type: ignore[assignment]  # the reader is gone
+        return OK
+    if isinstance(error, InputError | MissingExtraError):
+        options.complain("error", error)
+        return BAD_INPUT
+    if isinstance(error, ConvergenceError):
+        options.complain("error", error)
+        return NOT_TRUSTED
+    if hasattr(error, "format_message") and hasattr(error, "exit_code"):  # Typer's, whichever Click it brings
+        context: Any = getattr(error, "ctx", None)
+        place = f" (dpjax {context.info_name} --help)" if context is not None and context.parent else " (dpjax --help)"
+        options.complain("error", options.one_line(error.format_message()).rstrip(".") + place)
+        return BAD_INPUT
+    if isinstance(error, OSError) and error.strerror:
+        name = f"{error.filename}: " if error.filename else ""
+        options.complain("error", f"{name}{error.strerror}")
+        return BAD_INPUT
+    if isinstance(error, SystemExit):
+        return error.code if isinstance(error.code, int) else INTERNAL
+    options.report_internal_error(error, debug)
+    return INTERNAL
+
+
+class _terminated:
+    """SIGTERM as an interruption, so that temporary files are removed."""
+
+    def __enter__(self) -> None:
+        self.before: Any = None
+        try:
+            self.before = signal.signal(signal.SIGTERM, self._raise)
+        except ValueError:
+            pass  # not the main thread
+
+    def __exit__(self, *problem: object) -> None:
+        if self.before is not None:
+            signal.signal(signal.SIGTERM, self.before)
+
+    @staticmethod
+    def _raise(number: int, frame: Any) -> None:
+        raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())

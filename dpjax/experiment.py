@@ -1,0 +1,354 @@
+"""`run`: a whole experiment from one TOML file: a release, posteriors by several methods, a calibration study."""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dpjax import _config, _files, _report, _runtime
+from dpjax._config import CalibrationSection, Config, Fit, Override
+from dpjax._experiment_files import Folder, check_folder, claim_folder
+from dpjax._table import read_columns
+from dpjax.calibration import Calibration, calibrate_study, calibration_model, default_sensitivity, non_private_draws
+from dpjax.calibration_statistics import Ranks
+from dpjax.errors import ConvergenceWarning, InputError, require
+from dpjax.figures import calibration_figure, posteriors_figure, save_figure
+from dpjax.inference import fit, regression_prior
+from dpjax.methods import METHODS
+from dpjax.posterior import Posterior
+from dpjax.release import Release, release
+from dpjax.simulation import Study, simulate_study
+from dpjax.statistics import to_unit
+
+#: Called with (what is running, parts done, parts in all).
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass
+class Results:
+    """What an experiment gave.
+
+    release, posteriors by method, calibrations by method; doubts: sentences about results that have not converged;
+    trusted: False when one of them is about a method that is not a mere comparison (`Method.reference`).
+    """
+
+    name: str
+    config: dict[str, Any]
+    release: Release | None = None
+    posteriors: dict[str, Posterior] = field(default_factory=dict)
+    calibrations: dict[str, Calibration] = field(default_factory=dict)
+    doubts: dict[str, list[str]] = field(default_factory=dict)
+    seconds: float = 0.0
+    versions: dict[str, str] = field(default_factory=dict)
+    machine: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def trusted(self) -> bool:
+        """Whether every result that claims to be right has converged."""
+        return all(METHODS[method].reference for method, sentences in self.doubts.items() if sentences)
+
+    def table(self) -> str:
+        """Everything readable, as `results.txt`."""
+        parts = [self.name]
+        if self.release is not None:
+            parts.append("release\n" + _report.describe_release(self.release))
+        if self.posteriors:
+            prior = next(iter(self.posteriors.values())).prior
+            given = (self.config.get("fit") or {}).get("prior") is not None
+            parts += [_report.describe_prior(prior, given), _report.compare(self.posteriors)]
+        parts += [f"calibration of {method}\n{item.table()}" for method, item in self.calibrations.items()]
+        doubts = [sentence for sentences in self.doubts.values() for sentence in sentences]
+        if doubts:
+            parts.append("not to be trusted yet\n" + "\n".join(f"  {sentence}" for sentence in doubts))
+        return "\n\n".join(parts)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything printed and more, as `results.json`."""
+        return {
+            "name": self.name,
+            "trusted": self.trusted,
+            "seconds": self.seconds,
+            "release": None if self.release is None else self.release.to_dict(),
+            "posteriors": {method: item.summary() for method, item in self.posteriors.items()},
+            "calibration": {method: item.to_dict() for method, item in self.calibrations.items()},
+            "warnings": self.doubts,
+            "config": self.config,
+            "versions": self.versions,
+            "machine": self.machine,
+        }
+
+
+def run(
+    config: Mapping[str, Any] | str | os.PathLike,
+    output: str | os.PathLike | None = None,
+    *,
+    resume: bool = False,
+    force: bool = False,
+    seed: int | None = None,
+    progress: Progress | None = None,
+) -> Results:
+    """Run an experiment.
+
+    Args:
+        config: path of a TOML file or its content (`dpjax._config` has the keys; experiments/README.md explains them).
+        output: folder to write to, made if need be; None writes nothing.
+        resume: go on with what lies in `output`, which must come from the same config. A release that was drawn is
+            never drawn again.
+        force: remove the results in `output` first.
+        seed: replaces the config's. The noise of a release cannot be seeded.
+        progress: called between blocks of steps.
+
+    Returns:
+        `Results`.
+
+    Raises:
+        InputError: a bad config or table, or a folder that may not be written to; nothing is written then.
+        MissingExtraError: a package of an extra is needed.
+
+    Warns:
+        PrivacyWarning: a release was drawn; every further one of the same table adds its epsilon.
+        ConvergenceWarning: a result has not converged.
+    """
+    begin = time.perf_counter()
+    if resume and force:
+        raise InputError("resume and force exclude each other")
+    typed, base = _config.load(config, seed)
+    fingerprint = _config.fingerprint(typed, base)
+    target = None if output is None else Path(output)
+    if target is not None:
+        for package in ("arviz", "h5netcdf", "matplotlib"):
+            require(package, "report", "writing an experiment's results")
+        check_folder(target, fingerprint, resume, force)
+    prepared = _Prepared(typed, base)
+    results = Results(typed.name, _config.plain(typed))
+    results.versions, results.machine = _runtime.versions(), _runtime.machine()
+    folder = None
+    if target is not None:
+        manifest = {"name": typed.name, "config": results.config, "versions": results.versions}
+        folder = claim_folder(target, fingerprint, manifest, resume, force)
+
+    if typed.release is not None:
+        results.release = _release(typed, prepared, folder)
+    if typed.fit is not None and results.release is not None:
+        exact = prepared.exact(results.release)
+        _fit_all(typed.fit, typed.seed, results, prepared, exact, folder, progress)
+    if typed.calibration is not None:
+        _calibrate_all(typed.calibration, typed.seed, results, prepared, folder, progress)
+    results.seconds = time.perf_counter() - begin
+    if folder is not None:
+        _write(results, folder)
+    return results
+
+
+class _Prepared:
+    """Everything that can be wrong with a config's files, read before any work."""
+
+    def __init__(self, config: Config, base: Path):
+        self.table: dict[str, np.ndarray] | None = None
+        self.release: Release | None = None
+        section = config.release
+        if section is not None and section.file is not None:
+            self.release = Release.load(base / section.file)
+        if config.data is not None and section is not None:
+            given = self.release
+            names = (*given.features, given.target) if given else (*(section.features or []), section.target or "")
+            source = _builtin_table() if config.data.builtin else base / str(config.data.csv)
+            self.table = read_columns(source, names)
+        if self.release is not None and self.table is not None:
+            records = len(self.table[self.release.target])
+            if records != self.release.records:  # public: replace-one, and data_is_public
+                raise InputError(
+                    f"release.file is of {self.release.records} records, the table has {records}: not the same table"
+                )
+        self.fit_prior = _path(config.fit.prior, base) if config.fit else None
+        self.study_prior = _path(config.calibration.prior, base) if config.calibration else None
+        if config.fit is not None:
+            features = self.release.features if self.release else (section.features or [] if section else [])
+            regression_prior(len(features), self.fit_prior)
+        if config.calibration is not None:
+            self.model = calibration_model(config.calibration.features, self.study_prior)
+        self.public = config.data is not None and config.data.data_is_public
+
+    def exact(self, published: Release) -> np.ndarray | None:
+        """Exact statistics [D] in the units of the release; only of a table that is no secret."""
+        if not self.public or self.table is None:
+            return None
+        columns = []
+        for name in (*published.features, published.target):
+            values = self.table[name]
+            bounds = published.bounds[name] if published.bounds else None
+            if published.scaling is not None and bounds is not None:
+                values = to_unit(values, *bounds)
+            elif bounds is not None:
+                values = np.clip(values, *bounds)
+            columns.append(values)
+        return published.statistic.from_records(np.stack(columns[:-1], axis=1), columns[-1])
+
+
+def _path(prior: Any, base: Path) -> Any:
+    return base / prior if isinstance(prior, str) else prior
+
+
+def _builtin_table() -> dict[str, np.ndarray]:
+    """scikit-learn's diabetes patients in raw units, lower-case names, the response called progression."""
+    datasets = require("sklearn.datasets", "examples", "the built-in table")
+    bunch = datasets.load_diabetes(scaled=False)
+    table = {name.lower(): bunch.data[:, i] for i, name in enumerate(bunch.feature_names)}
+    return table | {"progression": bunch.target}
+
+
+def _release(config: Config, prepared: _Prepared, folder: Folder | None) -> Release:
+    section = config.release
+    assert section is not None
+    path = None if folder is None else folder.file("release.json")
+    if path is not None and path.exists():
+        return Release.load(path)  # a second draw would spend epsilon again
+    published = prepared.release
+    if published is None:
+        published = release(
+            prepared.table,
+            target=section.target,
+            features=section.features,
+            bounds=section.bounds,
+            epsilon=section.epsilon,
+            mechanism=section.mechanism,
+            adjacency=section.adjacency,
+        )
+    if path is not None:
+        published.save(path)
+    return published
+
+
+def _choose(section: Fit | CalibrationSection, method: str) -> dict[str, Any]:
+    """chains, draws, thin and settings of one method."""
+    own = section.method.get(method, Override())
+    chosen: dict[str, Any] = {"settings": own.settings or None}
+    for name in ("chains", "draws", "thin"):
+        value = getattr(own, name)
+        chosen[name] = getattr(section, name) if value is None else value
+    return chosen
+
+
+def _fit_all(
+    section: Fit,
+    seed: int,
+    results: Results,
+    prepared: _Prepared,
+    exact: np.ndarray | None,
+    folder: Folder | None,
+    progress: Progress | None,
+) -> None:
+    assert results.release is not None
+    for method in section.methods:
+        posterior = folder.posterior(method) if folder else None
+        if posterior is None:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ConvergenceWarning)  # said below, with the method's name
+                posterior = fit(
+                    results.release,
+                    method=method,
+                    prior=prepared.fit_prior,
+                    seed=seed,
+                    exact=exact if METHODS[method].exact else None,
+                    progress=_labelled(progress, f"fit {method}"),
+                    **_choose(section, method),
+                )
+            if folder is not None:
+                folder.keep_posterior(method, posterior)
+        results.posteriors[method] = posterior
+        _doubt(results, method, [f"{method}: {sentence}" for sentence in posterior.warnings()])
+
+
+def _calibrate_all(
+    section: CalibrationSection,
+    seed: int,
+    results: Results,
+    prepared: _Prepared,
+    folder: Folder | None,
+    progress: Progress | None,
+) -> None:
+    study: Study | None = None
+    reference = None
+    for method in section.methods:
+        calibration = folder.calibration(method) if folder else None
+        if calibration is None:
+            study = study or simulate_study(
+                prepared.model,
+                section.cells,
+                section.trials,
+                sensitivity=section.sensitivity or default_sensitivity(section.features, section.bounds),
+                seed=seed,
+                simulate="clipped" if section.clip else section.simulate,
+            )
+            wanted = section.mmd and not section.stream
+            if wanted and reference is None and method != "non-private":
+                reference = non_private_draws(study, seed)
+            calibration = calibrate_study(
+                study,
+                method,
+                stream=section.stream,
+                mmd=wanted,
+                seed=seed,
+                non_private=reference,
+                chains_per_batch=section.chains_per_batch,
+                progress=_labelled(progress, f"calibrate {method}"),
+                **_choose(section, method),
+            )
+            if folder is not None:
+                folder.keep_calibration(method, calibration)
+        results.calibrations[method] = calibration
+        _doubt(results, method, [f"calibration of {sentence}" for sentence in calibration.warnings()])
+
+
+def _labelled(progress: Progress | None, label: str) -> Callable[[int, int], None] | None:
+    return None if progress is None else lambda done, total: progress(label, done, total)
+
+
+def _doubt(results: Results, method: str, sentences: Sequence[str]) -> None:
+    results.doubts.setdefault(method, []).extend(sentences)
+    for sentence in sentences:
+        warnings.warn(sentence, ConvergenceWarning, stacklevel=4)
+
+
+def _write(results: Results, folder: Folder) -> None:
+    """Files for people, from the parts; written again when a run is resumed, since they are derived."""
+    for method, posterior in results.posteriors.items():
+        posterior.save(folder.file(f"posterior_{method}.nc"), True)
+        _files.write_json(folder.file(f"summary_{method}.json"), posterior.summary(), True)
+    if results.posteriors:
+        save_figure(posteriors_figure(results.posteriors), folder.file("posteriors.png"), True)
+    for method, calibration in results.calibrations.items():
+        _files.write_json(folder.file(f"calibration_{method}.json"), calibration.to_dict(), True)
+    for name, figure in calibration_figures(results.calibrations):
+        save_figure(figure, folder.file(f"calibration_{name}.png"), True)
+    _files.write_text(folder.file("results.txt"), results.table() + "\n", True)
+    _files.write_json(folder.file("results.json"), results.to_dict(), True)
+
+
+def cell_name(records: int, epsilon: float) -> str:
+    """Name of a calibration cell in file names."""
+    return f"n{records}_eps{epsilon:g}"
+
+
+def calibration_figures(calibrations: Mapping[str, Calibration]):
+    """(name of the cell, QQ and ECDF figure of all methods) for every cell that has usable trials."""
+    if not calibrations:
+        return
+    first = next(iter(calibrations.values()))
+    for number, cell in enumerate(first.cells):
+        ranks: dict[str, Ranks] = {method: item.ranks[number] for method, item in calibrations.items()}
+        pit = {method: item.pit for method, item in ranks.items() if len(item.pit)}
+        if pit:
+            records, epsilon = cell["records"], cell["epsilon"]
+            names = first.ranks[number].names
+            yield cell_name(records, epsilon), calibration_figure(pit, names, records=records, epsilon=epsilon)
+
+
+__all__ = ["Results", "calibration_figures", "cell_name", "run"]
