@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO, TypeVar
+from typing import Any, TypeVar
 
 from dpjax._files import check_output
 from dpjax.errors import ConvergenceWarning, InputError, PrivacyWarning
@@ -112,7 +112,7 @@ def check_outputs(outputs: Sequence[Path | None], inputs: Sequence[Path], force:
 class Bar:
     """A progress bar, redrawn in place between blocks of steps; silent when the stream is no terminal."""
 
-    def __init__(self, stream: TextIO | None = None, width: int = 30):
+    def __init__(self, stream: Any = None, width: int = 30):
         self.stream = sys.stderr if stream is None else stream
         self.width = width
         self.shown = False
@@ -169,7 +169,7 @@ def report_internal_error(error: BaseException, debug: bool) -> None:
         traceback.print_exception(error)
     place = ""
     for frame in traceback.extract_tb(error.__traceback__):
-        if f"{os.sep}dpjax{os.sep}" in frame.filename:
+        if frame.filename.startswith(str(Path(__file__).parent) + os.sep):
             place = f" in {Path(frame.filename).name}, line {frame.lineno}"
     complain(
         "internal error",

@@ -289,7 +289,7 @@ def _read(path: Path) -> dict[str, Any]:
 def _readable(message: str) -> str:
     """msgspec's message with the path of the key in front."""
     text, _, place = message.partition(" - at ")
-    place = place.strip("`").removeprefix("$").lstrip(".").replace("[...]", "")
+    place = place.strip("`").removeprefix("$").lstrip(".").replace("[...]", ".*")
     unknown = re.fullmatch(r"Object contains unknown field `(.*)`", text)
     missing = re.fullmatch(r"Object missing required field `(.*)`", text)
     if unknown:

@@ -53,6 +53,8 @@ class Folder:
             return None
         meta, arrays = stored
         meta["names"], meta["features"] = tuple(meta["names"]), tuple(meta["features"])
+        if meta["bounds"] is not None:
+            meta["bounds"] = {name: tuple(pair) for name, pair in meta["bounds"].items()}
         stored_fields: dict[str, Any] = {**meta, **arrays}
         return Posterior(**stored_fields)
 

@@ -43,12 +43,13 @@ Thin = Annotated[int | None, typer.Option(help="Keep every n-th step; the defaul
 Method = Annotated[str, typer.Option(help="collapsed, gibbs, naive; in simulations also non-private.")]
 
 
-def _version(wanted: bool) -> None:
+def _version(wanted: bool) -> bool:
     if wanted:
         import dpjax
 
         print(f"dpjax {dpjax.__version__}")
         raise typer.Exit()
+    return wanted
 
 
 @app.callback()
@@ -342,6 +343,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with options.shown_warnings(_BAR), _terminated():
             command = typer.main.get_command(app)
             code = command.main(args=arguments, prog_name="dpjax", standalone_mode=False)
+        if code == INTERRUPTED:  # Typer turns a KeyboardInterrupt into this code
+            raise KeyboardInterrupt
         sys.stdout.flush()
         return code if isinstance(code, int) else OK
     except BaseException as error:  # the one place where every error becomes a line and a code

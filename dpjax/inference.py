@@ -74,6 +74,11 @@ def _read_toml(path: Path) -> dict[str, Any]:
         raise InputError(f"{path}: is not TOML: {error}") from None
 
 
+@jax.jit  # of the module, with the prior as an argument: compiled once for any number of fits
+def _prior_report(model: LinearRegression, keys):
+    return jax.vmap(lambda key: model.report(model.sample_prior(key)))(keys)
+
+
 def fit(
     release: Release | str | os.PathLike | Sequence[Release | str | os.PathLike],
     *,
@@ -140,7 +145,7 @@ def fit(
             "look at the scale of the statistics and of the prior, or try another seed"
         )
     keys = jax.random.split(jax.random.key(seed + 1), PRIOR_DRAWS)
-    prior_draws = np.asarray(jax.jit(jax.vmap(lambda k: model.report(model.sample_prior(k))))(keys))
+    prior_draws = np.asarray(_prior_report(model, keys))
     privacy = one.privacy
     posterior = Posterior(
         draws=run.draws[0],

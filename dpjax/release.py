@@ -6,6 +6,7 @@ operating system, cannot be seeded, and no module it uses imports JAX (a test ch
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
 from collections.abc import Mapping
@@ -237,6 +238,8 @@ def release(
             np.inf,
         )
     )
+    if not math.isfinite(sensitivity / budget):
+        raise InputError(f"epsilon = {budget!r} asks for noise beyond the range of a float")
     # before the noise: where warnings are errors, nothing is drawn
     warnings.warn(
         f"this release spends epsilon = {budget:.6g} under {adjacency} adjacency (the number of records is"

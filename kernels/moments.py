@@ -199,7 +199,7 @@ def regression_factor(
         theta, sigma2: as in `regression_moments`.
         eta_factor: any square factor of eta `[q, q]` (`unit_feature_factor` from a mean and a factor).
         xi_factor: any factor of Cov over the distinct products of x `[A, K]`, A = p + p (p + 1) / 2
-            (`normal_product_factor` for normal x, `psd.semidefinite_cholesky` in general).
+            (`normal_product_factor` for normal x, `psd.semidefinite_factor` in general).
 
     Returns:
         `[D, K + q + 1]`.

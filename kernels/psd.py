@@ -15,7 +15,7 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from .batching import batch_last
-from .symmetric import matmul_lanes, take
+from .symmetric import matmul_lanes, matvec_lanes, take
 
 
 def sweeps(size: int) -> int:
@@ -138,31 +138,30 @@ def clip_schur(moments: Float[Array, "M M B"], floor: Float[Array, " B"]) -> Flo
     return moments + jnp.pad(change, ((1, 0), (1, 0), (0, 0)))
 
 
-def _semidefinite_cholesky(a: Array) -> Array:
+@batch_last
+def semidefinite_factor(a: Float[Array, "M M B"]) -> Float[Array, "M M B"]:
+    """Factor F with F F' = a for a positive semi-definite matrix, singular ones included (SPEC B12).
+
+    Cholesky with the largest remaining diagonal entry as pivot: without the exchange a small pivot that is mostly
+    rounding blows up the rest of its column. F is triangular up to the order of its rows.
+
+    Args:
+        a: positive semi-definite matrix `[m, m]` (multinomial covariances, for example).
+    """
     size = a.shape[0]
     i = jnp.arange(size, dtype=jnp.int32)[:, None]
-    diagonal = a[np.arange(size), np.arange(size)]
-    threshold = 4.0 * size * jnp.finfo(a.dtype).eps * diagonal
+    diagonal = lambda x: x[np.arange(size), np.arange(size)]
+    smallest = size * jnp.finfo(a.dtype).eps * jnp.max(diagonal(a), axis=0)
 
     def pivot(k, carry):
         rest, factor = carry
-        column = take(rest, k, 1)
-        d = take(column, k, 0)
-        # a pivot that rounding explains is zero, and so is the rest of its column
-        keep = d > take(threshold, k, 0)
+        left = diagonal(rest)
+        chosen = (i == jnp.argmax(left, axis=0)[None].astype(jnp.int32)).astype(a.dtype)
+        column, d = matvec_lanes(rest, chosen), jnp.max(left, axis=0)
+        keep = d > smallest
         inverse = jnp.where(keep, lax.rsqrt(jnp.where(keep, d, jnp.ones_like(d))), jnp.zeros_like(d))
-        column = jnp.where(i >= k, column * inverse[None], jnp.zeros_like(column))
+        column = column * inverse[None]
         factor = jnp.where(i[None] == k, column[:, None], factor)
         return rest - column[:, None] * column[None], factor
 
     return lax.fori_loop(0, size, pivot, (a, jnp.zeros_like(a)))[1]
-
-
-@batch_last
-def semidefinite_cholesky(a: Float[Array, "M M B"]) -> Float[Array, "M M B"]:
-    """Lower triangular L with L L' = a for a positive semi-definite matrix, singular ones included.
-
-    Args:
-        a: positive semi-definite matrix `[m, m]` (multinomial covariances, for example: SPEC B12).
-    """
-    return _semidefinite_cholesky(a)

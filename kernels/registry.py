@@ -110,7 +110,7 @@ def _table() -> dict[str, tuple[Callable[..., Any], Callable[[_Values], tuple]]]
         "psd.eigh_jacobi": (psd.eigh_jacobi, lambda v: (v.definite(4),)),
         "psd.clip_eigenvalues": (psd.clip_eigenvalues, lambda v: (v.definite(3, -0.5), v.array(0.01))),
         "psd.clip_schur": (psd.clip_schur, lambda v: (v.moments(2) - 0.5, v.array(0.01))),
-        "psd.semidefinite_cholesky": (psd.semidefinite_cholesky, lambda v: (v.definite(4, 0.0),)),
+        "psd.semidefinite_factor": (psd.semidefinite_factor, lambda v: (v.definite(4, 0.0),)),
         "moments.with_unit_feature": (
             moments.with_unit_feature,
             lambda v: (v.normal(2), v.definite(2)),

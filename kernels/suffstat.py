@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, Key
 from .batching import batch_last
 from .marginal import add_diagonal_lanes
 from .products import pairs
-from .psd import semidefinite_cholesky
+from .psd import semidefinite_factor
 from .random import lane_normals
 from .symmetric import matmul_lanes, matvec_lanes, sweep
 
@@ -94,7 +94,7 @@ def draw_statistic_covariance(
     """`draw_statistic` from the covariance `[D, D]` itself, which may be singular (factorised here)."""
     size = mean.shape[0]
     normals = lane_normals(key, (2 * size,), mean.dtype)
-    deviation = matvec_lanes(semidefinite_cholesky.lanes(covariance), normals[:size])
+    deviation = matvec_lanes(semidefinite_factor.lanes(covariance), normals[:size])
     return draw_statistic_from.lanes(mean, deviation, covariance, noise_variance, z, normals[size:])
 
 

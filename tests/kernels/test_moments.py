@@ -85,7 +85,7 @@ def test_any_covariate_law_against_enumeration(p, intercept, x64):
     np.testing.assert_allclose(covariance, exact[1], atol=1e-12)
     # a discrete law on few points has a singular xi: the factor still reproduces Sigma
     i, j = moments.product_pairs(p + intercept, intercept)
-    xi_factor = psd.semidefinite_cholesky(jnp.asarray(xi[i, j][:, i, j]))
+    xi_factor = psd.semidefinite_factor(jnp.asarray(xi[i, j][:, i, j]))
     eta_factor = jnp.asarray(np.linalg.cholesky(eta))
     make = moments.regression_factor if intercept else moments.regression_factor_no_intercept
     factor = make(*arrays(theta, sigma2), eta_factor, xi_factor)

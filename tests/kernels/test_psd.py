@@ -111,22 +111,21 @@ def test_after_clipping_the_conjugate_scale_does_not_fall(x64):
     assert (~(broken >= 0.5)).mean() > 0.2
 
 
-def test_semidefinite_cholesky_of_singular_and_definite_matrices(x64):
+def test_semidefinite_factor_of_singular_and_definite_matrices(x64):
     p = np.array([0.2, 0.5, 0.3])
     multinomial = np.diag(p) - np.outer(p, p)
     duplicated = np.ones((2, 2))
     zero_row = np.array([[1.0, 0.0, 0.5], [0.0, 0.0, 0.0], [0.5, 0.0, 2.0]])
     for a in (multinomial, duplicated, zero_row, np.eye(4) + 0.5):
-        factor = np.asarray(psd.semidefinite_cholesky(jnp.asarray(a)))
-        assert np.array_equal(factor, np.tril(factor))
+        factor = np.asarray(psd.semidefinite_factor(jnp.asarray(a)))
         np.testing.assert_allclose(factor @ factor.T, a, atol=1e-14)
 
 
-def test_semidefinite_cholesky_of_rank_deficient_matrices_in_float32():
+def test_semidefinite_factor_of_rank_deficient_matrices_in_float32():
     """A pivot that is pure rounding must not be divided by: it would blow the rest of its column up."""
     rng = np.random.default_rng(0)
     root = rng.normal(size=(4000, 5, 2)).astype(np.float32)
     a = np.einsum("nik,njk->nij", root, root)
-    factor = np.asarray(jax.jit(jax.vmap(psd.semidefinite_cholesky))(jnp.asarray(a)))
+    factor = np.asarray(jax.jit(jax.vmap(psd.semidefinite_factor))(jnp.asarray(a)))
     error = np.abs(np.einsum("nik,njk->nij", factor, factor) - a).max((1, 2))
-    assert np.all(error < 3e-5 * np.abs(a).max((1, 2)))
+    assert np.all(error < 2e-6 * np.abs(a).max((1, 2)))

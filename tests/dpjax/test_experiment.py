@@ -1,0 +1,330 @@
+"""`run`: configs, folders, resuming, and that the files say what is printed."""
+
+import json
+import tomllib
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dpjax
+from dpjax import _config, _runtime, experiment
+from dpjax.cli import main
+from dpjax.errors import ConvergenceWarning, InputError, PrivacyWarning
+from dpjax.posterior import _number
+from dpjax.release import Release
+from dpjax.statistics import RegressionStatistic, to_unit
+
+ROOT = Path(dpjax.__file__).parents[1]
+CONFIG = """
+name = "small"
+seed = 5
+
+[data]
+csv = "table.csv"
+data_is_public = true
+
+[release]
+target = "y"
+features = ["x"]
+epsilon = 1.0
+[release.bounds]
+x = [0, 10]
+y = [-5, 25]
+
+[fit]
+methods = ["non-private", "naive"]
+chains = 4
+draws = 60
+prior = "prior.toml"
+
+[fit.method.naive]
+draws = 200
+
+[calibration]
+records = [50, 200]
+epsilon = 1
+trials = 15
+methods = ["naive", "non-private"]
+draws = 60
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    rng = np.random.default_rng(1)
+    x = rng.uniform(1, 9, 80)
+    rows = [f"{a:.5f},{2 * a + rng.normal(0, 3):.5f}" for a in x]
+    (tmp_path / "table.csv").write_text("\n".join(["x,y", *rows]) + "\n")
+    (tmp_path / "prior.toml").write_text("sigma2_shape = 4\n")
+    (tmp_path / "config.toml").write_text(CONFIG)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def small(**changes):
+    """The config as a mapping, with sections changed (None removes one)."""
+    content = tomllib.loads(CONFIG)
+    for name, value in changes.items():
+        if value is None:
+            del content[name]
+        elif isinstance(value, dict):
+            content[name] = {k: v for k, v in (content.get(name, {}) | value).items() if v is not None}
+        else:
+            content[name] = value
+    return content
+
+
+def files(path):
+    return sorted(str(item.relative_to(path)) for item in path.rglob("*") if item.is_file())
+
+
+# --- configs ---
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"colour": "red"}, "unknown key colour"),
+        ({"release": {"epsilom": 1}}, "unknown key release.epsilom"),
+        ({"fit": {"method": {"naive": {"draw": 5}}}}, "unknown key fit.method.*.draw"),
+        ({"name": None}, "name is missing"),
+        ({"name": "../up"}, "name"),
+        ({"seed": -1}, "seed"),
+        ({"seed": "one"}, "seed"),
+        ({"release": {"epsilon": None}}, "release.epsilon is missing"),
+        ({"release": {"bounds": None}}, "release.bounds is missing"),
+        ({"release": {"epsilon": "1"}}, "release.epsilon"),
+        ({"release": {"file": "r.json"}}, "exclude each other"),
+        ({"release": {"bounds": {"x": [0, 10, 20], "y": [0, 1]}}}, "release.bounds"),
+        ({"release": None}, "[fit] needs a [release]"),
+        ({"release": None, "fit": None}, "[data] is not used"),
+        ({"data": None}, "needs [data]"),
+        ({"data": {"builtin": "diabetes"}}, "one of csv and builtin"),
+        ({"data": {"builtin": "iris", "csv": None}}, "diabetes"),
+        ({"data": {"data_is_public": False}}, "data_is_public"),
+        ({"data": {"data_is_public": "yes"}}, "data.data_is_public"),
+        ({"data": None, "release": None, "fit": None, "calibration": None}, "nothing to do"),
+        ({"fit": {"methods": []}}, "fit.methods"),
+        ({"fit": {"methods": ["magic"]}}, "magic"),
+        ({"fit": {"methods": ["naive", "naive"]}}, "twice"),
+        ({"fit": {"chains": 0}}, "fit.chains"),
+        ({"fit": {"thin": 7}}, "fit.thin"),
+        ({"fit": {"method": {"gibbs": {}}}}, "not among fit.methods"),
+        ({"calibration": {"epsilon": [1, 0]}}, "calibration.epsilon"),
+        ({"calibration": {"records": 0}}, "calibration.records"),
+        ({"calibration": {"records": []}}, "at least one cell"),
+        ({"calibration": {"records": [5, 5]}}, "twice"),
+        ({"calibration": {"records": None}}, "calibration.records is missing"),
+        ({"calibration": {"model": "ridge"}}, "calibration.model"),
+        ({"calibration": {"simulate": "dream"}}, "calibration.simulate"),
+        ({"calibration": {"simulate": "clt", "clip": True}}, "clip"),
+        ({"calibration": {"bounds": [1, -1]}}, "bounds"),
+        ({"calibration": {"sensitivity": -1}}, "sensitivity"),
+    ],
+)
+def test_configs_that_are_refused(folder, change, says):
+    with pytest.raises(InputError) as error:
+        dpjax.run(small(**change), folder / "out")
+    assert says in str(error.value) and "\n" not in str(error.value)
+    assert not (folder / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"data": {"csv": "none.csv"}}, "none.csv"),
+        ({"release": {"features": ["z"], "bounds": {"z": [0, 1], "y": [0, 1]}}}, "'z' is not in the table"),
+        ({"fit": {"prior": "none.toml"}}, "none.toml"),
+        ({"fit": {"prior": {"sigma2": 1}}}, "sigma2"),
+    ],
+)
+def test_files_are_read_before_any_work(folder, change, says):
+    with pytest.raises(InputError, match=says):
+        dpjax.run(small(**change), folder / "out")
+    assert not (folder / "out").exists()
+
+
+def test_command_refuses_in_one_line(folder, capsys):
+    (folder / "bad.toml").write_text(CONFIG.replace("epsilon = 1.0", "epsilon = 1.0\nepsilom = 2"))
+    assert main(["run", "bad.toml", "--output", "out"]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err == "error: config bad.toml: unknown key release.epsilom\n"
+    assert main(["run", "config.toml", "--output", "table.csv"]) == 2
+    assert main(["run", "config.toml", "--output", "."]) == 2
+    assert "holds no results" in capsys.readouterr().err
+    assert main(["run", "config.toml", "--output", ".", "--force"]) == 2
+    assert main(["run", "config.toml", "--output", "out", "--force", "--resume"]) == 2
+    assert not (folder / "out").exists()
+
+
+def test_committed_configs_are_valid():
+    """Every experiment that the repository ships, without running it."""
+    paths = sorted((ROOT / "experiments").rglob("*.toml"))
+    assert len(paths) >= 4
+    for path in paths:
+        if "name" in tomllib.loads(path.read_text()):
+            _config.load(path)
+    quickstart, _ = _config.load(ROOT / "experiments" / "quickstart.toml")
+    assert quickstart.data.data_is_public and quickstart.release.epsilon == 1.0
+    assert set(quickstart.fit.methods) == {"non-private", "naive", "gibbs", "collapsed"}
+    assert quickstart.calibration.trials * quickstart.calibration.chains >= 2000
+    committed = Release.load(ROOT / "experiments" / "quickstart_release.json")
+    assert not committed.simulated and committed.records == 442
+    assert committed.bounds == {"bmi": (15, 45), "progression": (0, 350)}
+
+
+def test_built_in_table_is_the_raw_one():
+    pytest.importorskip("sklearn")
+    table = experiment._builtin_table()
+    assert {"bmi", "progression", "age", "s6"} <= set(table)
+    assert len(table["bmi"]) == 442 and 20 < table["bmi"].mean() < 30
+
+
+# --- runs ---
+
+
+def test_run_writes_what_it_prints_and_resumes(folder, capsys, monkeypatch):
+    real = experiment.calibrate_study
+
+    def stop(study, method, **options):
+        if method == "non-private":
+            raise KeyboardInterrupt
+        return real(study, method, **options)
+
+    monkeypatch.setattr(experiment, "calibrate_study", stop)
+    words = ["run", "config.toml", "--output", "out"]
+    assert main(words) == 130
+    out, err = capsys.readouterr()
+    assert err.splitlines()[-1].startswith("interrupted: ") and "adds its epsilon" in err
+    target = folder / "out"
+    assert files(target) == [
+        "parts/calibration_naive.npz",
+        "parts/posterior_naive.npz",
+        "parts/posterior_non-private.npz",
+        "release.json",
+        "run.json",
+    ]
+    drawn = (target / "release.json").read_bytes()
+    part = (target / "parts" / "posterior_naive.npz").read_bytes()
+
+    monkeypatch.setattr(experiment, "calibrate_study", real)
+    assert main(words) == 2
+    assert "--resume" in capsys.readouterr().err
+    assert main([*words, "--resume", "--seed", "6"]) == 2
+    assert "another config" in capsys.readouterr().err
+    assert main([*words, "--resume"]) == 0  # naive and non-private are comparisons
+    out, err = capsys.readouterr()
+    assert "adds its epsilon" not in err  # no second draw
+    assert (target / "release.json").read_bytes() == drawn
+    assert (target / "parts" / "posterior_naive.npz").read_bytes() == part
+    assert not [name for name in files(target) if ".dpjax-" in name]
+    check_folder(target, out)
+
+    # a third time everything is there; nothing is computed
+    monkeypatch.setattr(experiment, "calibrate_study", lambda *_, **__: pytest.fail("ran again"))
+    monkeypatch.setattr(experiment, "fit", lambda *_, **__: pytest.fail("ran again"))
+    before = json.loads((target / "results.json").read_text())
+    again = dpjax_run_quietly("config.toml", target, resume=True)
+    assert again.to_dict()["posteriors"].keys() == before["posteriors"].keys()
+    assert json.loads((target / "results.json").read_text())["calibration"] == before["calibration"]
+
+    # --force starts again and leaves nothing of the old run
+    monkeypatch.undo()
+    (target / "posterior_gibbs.nc").write_text("old")
+    config = small(fit=None, calibration=None, data={"csv": str(folder / "table.csv")})
+    with pytest.warns(PrivacyWarning):
+        dpjax.run(config, target, force=True)
+    assert files(target) == ["release.json", "results.json", "results.txt", "run.json"]
+    assert (target / "release.json").read_bytes() != drawn
+
+
+def dpjax_run_quietly(*arguments, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return dpjax.run(*arguments, **options)
+
+
+def check_folder(target, out):
+    """Every number that was printed is in results.json, and every file is there."""
+    results = json.loads((target / "results.json").read_text())
+    assert {"versions", "machine", "config", "seconds"} <= set(results)
+    assert results["versions"]["jax"] and results["config"]["fit"]["method"]["naive"]["draws"] == 200
+    text = (target / "results.txt").read_text()
+    assert text in out
+    naive = results["posteriors"]["naive"]
+    assert naive["draws"] == 200 and naive["prior"]["sigma2_shape"] == 4
+    for rows in (item["parameters"] for item in results["posteriors"].values()):
+        for row in rows.values():
+            for key in ("mean", "sd", "prior_sd", "q05", "q95"):
+                assert f" {_number(row[key])}" in text
+    for study in results["calibration"].values():
+        for cell in study["cells"]:
+            for name, row in cell["parameters"].items():
+                assert f"{name}  {row['ks']:.4f}" in text
+    assert json.loads((target / "summary_naive.json").read_text()) == naive
+    assert json.loads((target / "calibration_naive.json").read_text()) == results["calibration"]["naive"]
+    for name in ("posteriors.png", "calibration_n50_eps1.png", "calibration_n200_eps1.png"):
+        assert (target / name).read_bytes().startswith(b"\x89PNG")
+    assert {"posterior_naive.nc", "posterior_non-private.nc"} <= set(files(target))
+
+
+def test_run_from_a_release_file_without_output(folder):
+    """A committed release, its public table, and the exact statistics of that table."""
+    rows = np.genfromtxt(folder / "table.csv", delimiter=",", names=True)
+    bounds = {"x": (0.0, 10.0), "y": (-5.0, 25.0)}
+    statistic = RegressionStatistic(("x",), "y")
+    exact = statistic.from_records(to_unit(rows["x"], *bounds["x"])[:, None], to_unit(rows["y"], *bounds["y"]))
+    published = Release(
+        features=("x",),
+        target="y",
+        records=80,
+        statistics=dict(zip(statistic.names, (exact + 3.0).tolist(), strict=True)),
+        mechanism="laplace",
+        noise_scale=5.0,
+        scaling="bounds-to-[-1,1]",
+        bounds=bounds,
+    )
+    published.save(folder / "given.json")
+    content = small(release=None, calibration=None)
+    content["release"] = {"file": "given.json"}
+    results = dpjax_run_quietly(content)
+    assert results.release == published and set(results.posteriors) == {"non-private", "naive"}
+    slope = results.posteriors["non-private"].summary()["parameters"]["theta[1]"]["mean"]
+    assert slope == pytest.approx(np.polyfit(rows["x"], rows["y"], 1)[0], abs=0.15)
+    assert results.trusted
+    (folder / "other.csv").write_text("x,y\n1,2\n3,4\n")
+    with pytest.raises(InputError, match="not the same table"):
+        dpjax.run(
+            small(release=None, calibration=None, data={"csv": "other.csv"}) | {"release": {"file": "given.json"}}
+        )
+
+
+def test_doubts_set_trust_only_for_methods_that_claim_to_be_right():
+    results = experiment.Results("x", {})
+    results.doubts = {"gibbs": ["did not mix"], "collapsed": []}
+    assert results.trusted and "did not mix" in results.table()
+    results.doubts["collapsed"] = ["did not mix"]
+    assert not results.trusted
+
+
+def test_fingerprint_sees_public_files_only(folder):
+    typed, base = _config.load("config.toml")
+    first = _config.fingerprint(typed, base)
+    with (folder / "table.csv").open("a") as table:
+        table.write("5,10\n")
+    assert _config.fingerprint(typed, base) == first
+    (folder / "prior.toml").write_text("sigma2_shape = 5\n")
+    assert _config.fingerprint(typed, base) != first
+    assert _config.fingerprint(_config.load("config.toml", seed=9)[0], base) != first
+
+
+def test_cache_folder_can_be_moved_and_switched_off(monkeypatch, tmp_path):
+    monkeypatch.setenv("DPJAX_CACHE", str(tmp_path / "cache"))
+    assert _runtime.cache_folder() == tmp_path / "cache"
+    for word in ("", "off", "0"):
+        monkeypatch.setenv("DPJAX_CACHE", word)
+        assert _runtime.cache_folder() is None
+    monkeypatch.delenv("DPJAX_CACHE")
+    assert "dpjax" in str(_runtime.cache_folder())

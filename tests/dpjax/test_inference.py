@@ -1,0 +1,116 @@
+"""`fit` from release to posterior: units, priors, refusals, warnings."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import dpjax
+from dpjax.errors import ConvergenceWarning, InputError
+from dpjax.inference import regression_prior
+from dpjax.models import LinearRegression
+
+STATISTICS = {
+    "bmi": -38.1, "bmi*bmi": 61.5, "progression": -57.2, "bmi*progression": 21.3, "progression*progression": 106.9,
+}  # fmt: skip
+
+
+def _release(**changes):
+    fields = {
+        "features": ("bmi",), "target": "progression", "records": 442, "statistics": STATISTICS,
+        "mechanism": "laplace", "noise_scale": 16 / 3, "scaling": "bounds-to-[-1,1]",
+        "bounds": {"bmi": (15, 45), "progression": (0, 350)},
+        "privacy": dpjax.Privacy(1.0, 0.0, "replace-one", "l1", 16 / 3), "simulated": True,
+    }  # fmt: skip
+    return dpjax.Release(**(fields | changes))
+
+
+@pytest.fixture(scope="module")
+def posterior():
+    return dpjax.fit(_release(), seed=1)
+
+
+def test_fit_gives_a_posterior_wider_than_the_naive_one(posterior):
+    naive = dpjax.fit(_release(), method="naive", seed=1)
+    assert posterior.draws.shape == (4, 1000, 5)
+    assert (posterior.user_draws.std((0, 1)) > naive.user_draws.std((0, 1))).all()
+    summary = posterior.summary()
+    assert set(summary) >= {"parameters", "scaled", "prior", "seconds"}
+    row = summary["parameters"]["theta[1]"]
+    assert row["rhat"] < 1.02 and row["ess_bulk"] > 400 and row["sd"] < row["prior_sd"]
+
+
+def test_tiny_epsilon_gives_back_the_prior():
+    tiny = dpjax.fit(_release(noise_scale=16 / 3 / 1e-3, records=10, privacy=None), seed=1)
+    np.testing.assert_allclose(tiny.draws.std((0, 1))[:2], tiny.prior_sd_scaled[:2], rtol=0.15)
+
+
+def test_huge_epsilon_gives_the_conjugate_posterior():
+    """eps = 1e3: the noise is negligible, and naive is right."""
+    kwargs = {"noise_scale": 16 / 3 / 1e3, "privacy": None}
+    a = dpjax.fit(_release(**kwargs), seed=1).draws
+    b = dpjax.fit(_release(**kwargs), method="naive", seed=1).draws
+    gap = np.abs(a.mean((0, 1)) - b.mean((0, 1))) / b.std((0, 1))
+    # 442 records: the normal approximation of the statistics is felt, by less than a third of an sd
+    assert gap.max() < 0.35 and np.abs(np.log(a.std((0, 1)) / b.std((0, 1)))).max() < 0.15
+
+
+def test_one_record():
+    one = dpjax.fit(_release(records=1, statistics=dict.fromkeys(STATISTICS, 0.5)), seed=1)
+    assert np.isfinite(one.draws).all()
+
+
+def test_priors(tmp_path):
+    default = regression_prior(2)
+    assert default.as_dict() == LinearRegression.weak(2).as_dict()
+    path = tmp_path / "prior.toml"
+    path.write_text("theta_mean = [0.5, 0.0, 0.0]\nsigma2_shape = 7.0\n[covariates]\nnu = 9.0\n")
+    changed = regression_prior(2, path).as_dict()
+    assert changed["theta_mean"] == [0.5, 0.0, 0.0] and changed["sigma2_shape"] == 7.0
+    assert (
+        changed["covariates"]["nu"] == 9.0
+        and changed["covariates"]["kappa"] == default.as_dict()["covariates"]["kappa"]
+    )
+
+
+@pytest.mark.parametrize(
+    "text, match",
+    [
+        ("theta_mena = [0.0, 0.0]", "theta_mena"),
+        ("theta_mean = [0.0]", "theta_mean"),
+        ('theta_mean = ["a", "b"]', "prior"),
+        ("theta_precision = [[1.0, 2.0], [2.0, 1.0]]", "positive definite"),
+        ("sigma2_shape = -1.0", "sigma2_shape"),
+        ("sigma2_scale = nan", "sigma2_scale"),
+        ("[covariates]\nnu = 0.0", "nu"),
+        ("[covariates]\nkapa = 1.0", "kapa"),
+        ("covariates = 3", "covariates"),
+        ("not toml", "TOML"),
+    ],
+)
+def test_bad_priors_are_refused(tmp_path, text, match):
+    path = tmp_path / "prior.toml"
+    path.write_text(text)
+    with pytest.raises(InputError, match=match):
+        regression_prior(1, path)
+
+
+def test_missing_prior_file():
+    with pytest.raises(InputError, match="cannot be read"):
+        regression_prior(1, "nowhere.toml")
+
+
+def test_refusals():
+    with pytest.raises(InputError, match="one release"):
+        dpjax.fit([_release(), _release()])
+    with pytest.raises(InputError, match="exact statistics"):
+        dpjax.fit(_release(), method="non-private")
+    with pytest.raises(InputError, match="method"):
+        dpjax.fit(_release(), method="magic")
+
+
+def test_a_chain_that_did_not_converge_is_said():
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        dpjax.fit(_release(noise_scale=200.0, privacy=None), method="gibbs", draws=20, thin=1, seed=1)
+    assert any(issubclass(w.category, ConvergenceWarning) for w in caught)

@@ -1,0 +1,119 @@
+"""The package as such: imports are light, kernels stand alone, the link and the README's commands hold."""
+
+import ast
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import dpjax
+
+ROOT = Path(__file__).resolve().parents[1]
+HEAVY = ("jax", "opendp", "arviz", "matplotlib", "blackjax", "numpyro", "optax", "h5netcdf", "sklearn", "typer")
+
+
+def python(script, folder):
+    """Standard output of a fresh interpreter that finds the package, started elsewhere."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(dpjax.__file__).parents[1])}
+    return subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=folder,
+        env=environment,
+        timeout=120,
+    ).stdout.split()
+
+
+def test_import_is_light(tmp_path):
+    script = "import dpjax, sys; dpjax.release; dpjax.Release; print(*sys.modules)"
+    loaded = {name.partition(".")[0] for name in python(script, tmp_path)}
+    assert not loaded & set(HEAVY)
+
+
+def test_public_names():
+    for name in dpjax.__all__:
+        assert getattr(dpjax, name) is not None
+    assert set(dpjax.__all__) <= set(dir(dpjax))
+    assert callable(dpjax.release) and callable(dpjax.run)
+
+
+def test_release_stays_the_function_after_its_module_is_imported(tmp_path):
+    script = "import dpjax, dpjax.release, dpjax.cli, dpjax.experiment; print(callable(dpjax.release))"
+    assert python(script, tmp_path) == ["True"]
+
+
+def test_version_is_one():
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        project = tomllib.load(file)
+    assert project["project"]["version"] == dpjax.__version__
+    packages = {str(path.parent.relative_to(ROOT)).replace(os.sep, ".") for path in ROOT.glob("dpjax/**/__init__.py")}
+    packages |= {"dpjax.kernels"}  # glob does not follow links
+    assert set(project["tool"]["setuptools"]["packages"]) == packages
+
+
+def test_kernels_stand_alone():
+    """Relative imports of each other, and nothing of dpjax."""
+    paths = sorted((ROOT / "kernels").glob("**/*.py"))
+    assert len(paths) > 5
+    for path in paths:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom):
+                assert node.level <= 1, path.name
+                names = [node.module or ""] if node.level == 0 else []
+            else:
+                names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            roots = {name.partition(".")[0] for name in names}
+            assert not roots & {"dpjax", "kernels"}, path.name
+
+
+def test_no_module_called_kernels_is_needed(tmp_path):
+    script = "import sys, dpjax.kernels, dpjax.methods; print('kernels' in sys.modules)"
+    assert python(script, tmp_path) == ["False"]
+
+
+def test_link_is_relative():
+    link = ROOT / "dpjax" / "kernels"
+    assert link.is_symlink() and os.readlink(link) == "../kernels"
+    assert link.resolve() == ROOT / "kernels"
+
+
+def readme_commands():
+    blocks = re.findall(r"```bash\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.S)
+    return [line for block in blocks for line in block.splitlines() if line.startswith("python3.11 -m venv")]
+
+
+def test_readme_has_two_commands_for_a_fresh_machine():
+    job, tests = readme_commands()
+    assert "dpjax run experiments/quickstart.toml --output" in job
+    assert tests.endswith("-m pytest")
+    ci = (ROOT / ".ci" / "run").read_text()
+    assert "README.md" in ci and "-m pytest" in ci
+
+
+def test_sampler_of_the_readme_runs():
+    """The example for people who write samplers, as printed, against the answer of `gibbs` on the same release."""
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.S)
+    (example,) = [block for block in blocks if "SamplingAlgorithm" in block]
+    names: dict = {}
+    exec(compile(example, "README.md", "exec"), names)
+    theta = names["theta"]
+    assert theta.shape == (1500, 64, 2)
+    # 64 chains x 1,500 steps: Monte Carlo error under .002 and .006
+    assert abs(theta[..., 0].mean() - 0.0535) < 0.01 and abs(theta[..., 1].mean() - 0.781) < 0.03
+    assert abs(theta[..., 1].std() - 0.195) < 0.02
+
+
+def test_no_place_of_one_machine_in_the_files():
+    """Paths of a home or work folder, and registries, have no business in a published file."""
+    places = re.compile(r"/(?:home|root|Users|work)/|https?://[\w.]*(?:pypi|pythonhosted|mirror)[\w.]*/(?:simple|root)")
+    suffixes = {".py", ".md", ".toml", ".json", ""}
+    for folder in ("dpjax", "kernels", "experiments", "tests", ".ci"):
+        for path in (ROOT / folder).rglob("*"):
+            if path.is_file() and path.suffix in suffixes and path != Path(__file__):
+                assert not places.search(path.read_text()), path
+    for name in ("README.md", "pyproject.toml"):
+        assert not places.search((ROOT / name).read_text()), name
