@@ -109,7 +109,7 @@ def _spread(function: Callable, devices: int) -> Callable:
 def compiled(tag, function, args, donate: tuple[int, ...] = ()) -> tuple[Any, float]:
     """Compile once per (tag, shapes); returns the executable and the seconds spent compiling now."""
     leaves, tree = jax.tree.flatten(args)
-    signature = (tag, tree, tuple((x.shape, str(x.dtype)) for x in leaves), jax.config.jax_enable_x64)
+    signature = (tag, tree, tuple((x.shape, str(x.dtype)) for x in leaves), jax.config.jax_enable_x64)  # type: ignore[attr-defined]
     if signature in _PROGRAMS:
         return _PROGRAMS[signature], 0.0
     start = time.perf_counter()

@@ -115,7 +115,7 @@ class Run:
 
     method: str
     names: tuple[str, ...]
-    draws: np.ndarray | None
+    draws: np.ndarray | Any
     codes: np.ndarray
     accept: np.ndarray
     divergences: np.ndarray
@@ -123,11 +123,11 @@ class Run:
     compile_seconds: float
     chains: int
     draws_per_chain: int
-    batch_means: np.ndarray | None = None
-    batch_squares: np.ndarray | None = None
-    below: np.ndarray | None = None
+    batch_means: np.ndarray | Any = None
+    batch_squares: np.ndarray | Any = None
+    below: np.ndarray | Any = None
     settings: dict = field(default_factory=dict)
-    rerun_mask: np.ndarray | None = None
+    rerun_mask: np.ndarray | Any = None
     rerun_seconds: float = 0.0
     diagnostics: Any = None
 
@@ -149,7 +149,7 @@ def needs_float64(n: np.ndarray) -> bool:
 @contextlib.contextmanager
 def precision(float64: bool):
     """64-bit arrays inside the context if asked for; otherwise leave the user's setting alone."""
-    if float64 and not jax.config.jax_enable_x64:
+    if float64 and not jax.config.jax_enable_x64:  # type: ignore[attr-defined]
         with jax.enable_x64(True):
             yield
     else:
@@ -221,7 +221,7 @@ def run_chains(
     per_batch = -(-sample_calls // MOST_BATCHES) if stream else 1
     sample_calls = -(-sample_calls // per_batch) * per_batch
     total = warm_calls + sample_calls
-    x64 = jax.config.jax_enable_x64
+    x64 = jax.config.jax_enable_x64  # type: ignore[attr-defined]
 
     with precision(float64):
         state = jnp.float64 if float64 or x64 else jnp.float32

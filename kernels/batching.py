@@ -28,7 +28,7 @@ def from_lane(x: Any) -> Any:
     return x[..., 0]
 
 
-def batch_last(lanes: Callable[..., Any]) -> Callable[..., Any]:
+def batch_last(lanes: Callable[..., Any]) -> Any:
     """Wrap lane code (arrays `[..., B]`) as a single-chain function with a batching rule.
 
     Args:
@@ -58,10 +58,13 @@ def batch_last(lanes: Callable[..., Any]) -> Callable[..., Any]:
         out = jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), out)
         return out, jax.tree.map(lambda _: True, out)
 
+    # a kernel called outside of jit would otherwise be traced anew each time
+    compiled = jax.jit(one, inline=True)
+
     @jax.custom_jvp
     @functools.wraps(lanes)
     def single(*args: Any) -> Any:
-        return one(*args)
+        return compiled(*args)
 
     @single.defjvp
     def _(primals: Any, tangents: Any) -> Any:

@@ -1,8 +1,11 @@
 """Small symmetric matrices, many at a time: inverse, solve, determinant and Cholesky without LAPACK.
 
-One loop over columns serves every size: batched LAPACK costs microseconds per 5 x 5 matrix, and unrolled
+One loop over columns serves every small size: batched LAPACK costs microseconds per 5 x 5 matrix, and unrolled
 elimination takes minutes to compile at 65 x 65. All updates are written with `where` on index masks, since
-`dynamic_update_slice` inside the loop copies the whole matrix on XLA:CPU (DESIGN section 7).
+`dynamic_update_slice` inside the loop copies the whole matrix on XLA:CPU (DESIGN section 7). Wide matrices
+are halved, and multiplied by `einsum`: the loops stream the whole matrix once per column, while matrix products
+work in registers (65 x 65, ns per matrix: product 80,000 by the loop and 8,000 by `einsum`, inverse 42,000 and
+16,000; at 20 x 20 both ways cost the same, at 5 x 5 the loop is 30 times faster).
 """
 
 from __future__ import annotations
@@ -15,6 +18,8 @@ from .batching import batch_last
 
 #: Smallest pivot used: a pivot at or below it means the matrix is not positive definite to working precision.
 TINY_PIVOT = 1e-30
+#: Widest matrix inverted column by column, and widest one multiplied column by column.
+SWEEP_UP_TO, PRODUCT_UP_TO = 40, 24
 
 
 def take(x: Array, index: Array | int, axis: int = 0) -> Array:
@@ -37,6 +42,8 @@ def sweep(
         determinant is then NaN, which callers treat as log density minus infinity.
     """
     size = a.shape[0]
+    if size > SWEEP_UP_TO:
+        return _sweep_halves(a, r)
     rows = jnp.arange(size, dtype=jnp.int32)[:, None]
     cols = jnp.arange(size + 1, dtype=jnp.int32)[:, None]
     x = jnp.concatenate([a, r[:, None]], axis=1)
@@ -56,6 +63,23 @@ def sweep(
     return log_det, x[:, :size], x[:, size]
 
 
+def _sweep_halves(a, r):
+    """`sweep` by the Schur complement of the first half of the rows."""
+    h = a.shape[0] // 2
+    log_det_1, inverse_1, x_1 = sweep.lanes(a[:h, :h], r[:h])
+    gain = matmul_lanes(a[h:, :h], inverse_1)
+    schur = a[h:, h:] - matmul_lanes(gain, a[:h, h:])
+    log_det_2, inverse_2, x_2 = sweep.lanes(schur, r[h:] - matvec_lanes(gain, r[:h]))
+    lower = -matmul_lanes(inverse_2, gain)
+    upper = jnp.swapaxes(lower, 0, 1)
+    inverse = _from_blocks(inverse_1 - matmul_lanes(upper, gain), upper, lower, inverse_2)
+    return log_det_1 + log_det_2, inverse, jnp.concatenate([x_1 - matvec_transposed_lanes(gain, x_2), x_2])
+
+
+def _from_blocks(a, b, c, d):
+    return jnp.concatenate([jnp.concatenate([a, b], axis=1), jnp.concatenate([c, d], axis=1)])
+
+
 @batch_last
 def inverse_cholesky(a: Float[Array, "D D B"]) -> Float[Array, "D D B"]:
     """Inverse of the Cholesky factor: `a = L L'`, returns lower triangular `L^{-1}`, so `a^{-1} = L^{-T} L^{-1}`.
@@ -64,6 +88,13 @@ def inverse_cholesky(a: Float[Array, "D D B"]) -> Float[Array, "D D B"]:
         a: positive definite matrix `[D, D]`; pivots under 1e-30 are raised to it.
     """
     size = a.shape[0]
+    if size > SWEEP_UP_TO:
+        h = size // 2
+        first = inverse_cholesky.lanes(a[:h, :h])
+        below = matmul_lanes(a[h:, :h], jnp.swapaxes(first, 0, 1))  # this block of the factor itself
+        second = inverse_cholesky.lanes(a[h:, h:] - matmul_lanes(below, jnp.swapaxes(below, 0, 1)))
+        lower = -matmul_lanes(second, matmul_lanes(below, first))
+        return _from_blocks(first, jnp.zeros_like(a[:h, h:]), lower, second)
     i = jnp.arange(size, dtype=jnp.int32)[:, None]
 
     def pivot(k, x):
@@ -108,13 +139,17 @@ def matvec_transposed_lanes(m: Float[Array, "R C B"], x: Float[Array, "R B"]) ->
 
 
 def matmul_lanes(a: Float[Array, "R K B"], b: Float[Array, "K C B"]) -> Float[Array, "R C B"]:
-    """Matrix product per lane, as a sum of outer products."""
+    """Matrix product per lane: a sum of outer products, or a batched product when wider than `PRODUCT_UP_TO`."""
+    if a.shape[1] > PRODUCT_UP_TO:
+        return jnp.einsum("ikb,kjb->ijb", a, b, precision=lax.Precision.HIGHEST)
     zero = jnp.zeros((a.shape[0], b.shape[1], *b.shape[2:]), b.dtype)
     return lax.fori_loop(0, a.shape[1], lambda k, y: y + take(a, k, 1)[:, None] * take(b, k, 0)[None], zero)
 
 
 def gram_lanes(a: Float[Array, "R C B"], b: Float[Array, "R E B"]) -> Float[Array, "C E B"]:
-    """`a' b` per lane, as a sum of outer products of rows."""
+    """`a' b` per lane (as `matmul_lanes`)."""
+    if a.shape[0] > PRODUCT_UP_TO:
+        return jnp.einsum("kib,kjb->ijb", a, b, precision=lax.Precision.HIGHEST)
     zero = jnp.zeros((a.shape[1], b.shape[1], *b.shape[2:]), b.dtype)
     return lax.fori_loop(0, a.shape[0], lambda k, y: y + take(a, k, 0)[:, None] * take(b, k, 0)[None], zero)
 

@@ -27,9 +27,9 @@ class Observed(NamedTuple):
     very large n, where z - n mu cancels).
     """
 
-    z: Float[Array, D * B]
-    n_over_b: Float[Array, D * B]
-    root_n_over_b: Float[Array, D * B]
+    z: Float[Array, "D *B"]
+    n_over_b: Float[Array, "D *B"]
+    root_n_over_b: Float[Array, "D *B"]
     n: Float[Array, " *B"]
 
 
@@ -74,6 +74,10 @@ class Model:
 
     def report(self, phi: Float[Array, " P"]) -> Float[Array, " K"]:
         """Reported parameters (scaled units) of unconstrained ones."""
+        raise NotImplementedError
+
+    def as_dict(self) -> dict[str, Any]:
+        """Hyperparameters by name as plain lists and floats, in the layout of a prior file."""
         raise NotImplementedError
 
     def prior_center(self) -> Float[Array, " P"]:

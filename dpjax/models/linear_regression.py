@@ -325,13 +325,13 @@ class LinearRegression(Model):
 
     # ---- one chain -----------------------------------------------------------------------------------------
     def moments(self, phi):
-        return batch_last(lambda model, x: model.moments_lanes(x))(self, phi)
+        return _moments(self, phi)
 
     def log_prior(self, phi):
-        return batch_last(lambda model, x: model.log_prior_lanes(x))(self, phi)
+        return _log_prior(self, phi)
 
     def report(self, phi):
-        return batch_last(lambda model, x: model.report_lanes(x))(self, phi)
+        return _report(self, phi)
 
     def prior_center(self):
         p = self.p
@@ -383,6 +383,11 @@ class LinearRegression(Model):
 
     def conjugate_lanes(self, mean_statistic, n, keys, normals, uniforms):
         return conjugate.draw_lanes(self, mean_statistic, n, keys, normals, uniforms)
+
+
+_moments = batch_last(lambda model, phi: model.moments_lanes(phi))
+_log_prior = batch_last(lambda model, phi: model.log_prior_lanes(phi))
+_report = batch_last(lambda model, phi: model.report_lanes(phi))
 
 
 def parameter_names(p: int) -> tuple[str, ...]:

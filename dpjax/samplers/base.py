@@ -27,7 +27,10 @@ class LaneSampler(Protocol):
     A problem's chains sit at lanes `c * problems + t`, so that pooling over chains is a reshape.
     """
 
-    name: str
+    @property
+    def name(self) -> str:
+        """Name under which results are reported."""
+        ...
 
     @property
     def warmup_iterations(self) -> int:

@@ -13,16 +13,18 @@ p(phi, w | z) invariant. The metric may depend on w, which step 2 holds fixed, b
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
-from jaxtyping import Array, Bool, Float, Key
+from jax import lax, random
+from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray
 
 from ..errors import InputError
-from ..kernels.hmc import leapfrog_lanes
+from ..kernels.batching import batch_last
+from ..kernels.hmc import Trajectory, leapfrog_lanes
 from ..kernels.marginal import add_diagonal_lanes
 from ..kernels.streams import normals_and_uniforms_lanes
 from ..kernels.symmetric import gram_lanes, inverse_cholesky, matmul_lanes, sweep, take
@@ -31,6 +33,8 @@ from .base import Draw, GaussianNoise, LaplaceNoise
 
 #: A fall of the log Metropolis ratio beyond this is counted as a divergence.
 DIVERGENCE = -1000.0
+#: Largest energy error with which a chain is sent off from the mode.
+LAUNCH_ERROR = -10.0
 #: Above this many statistics the curvature correction keeps its diagonal only (storage D P instead of D P^2).
 FULL_CURVATURE_UP_TO = 9
 
@@ -38,8 +42,8 @@ FULL_CURVATURE_UP_TO = 9
 class CollapsedState(NamedTuple):
     """One chain: unconstrained parameters `[P]` and noise variances in units of b^2 `[D]`."""
 
-    position: Float[Array, P * B]
-    scales: Float[Array, D * B]
+    position: Float[Array, "P *B"]
+    scales: Float[Array, "D *B"]
 
 
 class CollapsedParameters(NamedTuple):
@@ -53,7 +57,7 @@ class CollapsedParameters(NamedTuple):
     prior_precision: Float[Array, "P P *B"]
     covariance: Float[Array, "D D *B"]
     jacobian: Float[Array, "D P *B"]
-    curvature: Float[Array, ...]
+    curvature: Float[Array, "..."]
 
 
 class CollapsedInfo(NamedTuple):
@@ -122,24 +126,26 @@ def noise_draw_lanes(
 class Collapsed:
     """Settings of the sampler (static).
 
-    leapfrogs: steps per trajectory; warmup: adaptation iterations, a multiple of `window`; mode_steps: damped
-    Gauss-Newton steps from the prior's centre before it; target: acceptance rate aimed at; jitter: relative
-    half-width of the uniform step-size jitter; max_step: bound on the step size (in one dimension a longer
-    trajectory makes a full turn).
+    leapfrogs: steps per trajectory (None: by dimension, see `leapfrogs_for`); warmup: adaptation iterations, a
+    multiple of `window`; mode_steps: damped Gauss-Newton steps from the prior's centre before it; target: acceptance
+    rate aimed at; jitter: relative half-width of the uniform step-size jitter; max_step: bound on the step size (in
+    one dimension a longer trajectory makes a full turn); dispersion: each chain leaves the mode in its own direction,
+    with this many times the usual momentum (1: a draw around the mode; more: overdispersed, as R-hat wants).
     """
 
     noise: LaplaceNoise | GaussianNoise = LaplaceNoise()
-    leapfrogs: int = 4
+    leapfrogs: int | None = None
     warmup: int = 200
     mode_steps: int = 40
     window: int = 25
     target: float = 0.85
     jitter: float = 0.3
     max_step: float = 1.6
+    dispersion: float = 1.5
     name: str = "collapsed"
 
     def __post_init__(self):
-        if self.leapfrogs < 1 or self.mode_steps < 2 or self.window < 1:
+        if (self.leapfrogs is not None and self.leapfrogs < 1) or self.mode_steps < 2 or self.window < 1:
             raise InputError("leapfrogs and window must be at least 1 and mode_steps at least 2")
         if self.warmup % self.window or self.warmup < 4 * self.window:
             raise InputError(f"warmup must be a multiple of the window {self.window}, at least 4; got {self.warmup}")
@@ -150,30 +156,29 @@ class Collapsed:
     def warmup_iterations(self) -> int:
         return self.mode_steps + self.warmup
 
+    def leapfrogs_for(self, dim: int) -> int:
+        """Steps per trajectory at P = `dim` coordinates.
+
+        Four are best up to 20 coordinates. Beyond, few combinations of coefficients are pinned tightly and the rest
+        loosely (y^2 fixes the length of the coefficient vector), so that short trajectories diffuse along a shell.
+        """
+        return self.leapfrogs or max(4, dim // 6)
+
     # ---- one iteration -------------------------------------------------------------------------------------
     def _randoms(self, keys, dim: int, size: int):
         augmented = 4 * size if self.noise.augmented else 0
         normals, uniforms = normals_and_uniforms_lanes(keys, dim + augmented, 2 + (size if self.noise.augmented else 0))
         return normals[:dim], normals[dim:], uniforms[0], uniforms[1], uniforms[2:]
 
-    def _move_lanes(self, model, observed, parameters, state, step_size, momentum, accept_uniform, greedy):
-        """HMC on phi | w; with `greedy` and zero momentum the same code is a damped Gauss-Newton step."""
+    def _propose_lanes(self, model, observed, parameters, state, step_size, momentum) -> Trajectory:
+        """HMC trajectory of phi | w; with zero momentum it is a damped Gauss-Newton step."""
         factor = inverse_cholesky.lanes(metric_lanes(parameters, state.scales))
 
         def log_density_and_grad(x):
             return model.log_density_and_grad_lanes(x, state.scales, observed)
 
-        end = leapfrog_lanes(log_density_and_grad, state.position, momentum, factor, step_size, self.leapfrogs)
-        gain = end.log_density_end - end.log_density_start
-        uphill = jnp.where(jnp.isfinite(gain), gain, jnp.full_like(gain, -jnp.inf)) > 0
-        acceptance = jnp.exp(jnp.minimum(end.log_ratio, 0.0))
-        accepted = jnp.where(greedy, uphill, accept_uniform < acceptance)
-        position = jnp.where(accepted[None], end.position, state.position)
-        return (
-            position,
-            CollapsedInfo(acceptance, accepted, end.log_ratio < DIVERGENCE, end.log_ratio),
-            uphill,
-        )
+        steps = self.leapfrogs_for(model.dim)
+        return leapfrog_lanes(log_density_and_grad, state.position, momentum, factor, step_size, steps)
 
     def _scales_lanes(self, model, observed, position, scales, normals, uniforms):
         size = scales.shape[0]
@@ -191,11 +196,14 @@ class Collapsed:
         """One transition with fixed parameters; leaves p(phi, w | z) invariant."""
         momentum, normals, jitter, accept, uniforms = self._randoms(keys, model.dim, state.scales.shape[0])
         step_size = parameters.step_size * (1.0 + self.jitter * (2.0 * jitter - 1.0))
-        never = jnp.zeros(step_size.shape, bool)
-        position, info, _ = self._move_lanes(model, observed, parameters, state, step_size, momentum, accept, never)
+        end = self._propose_lanes(model, observed, parameters, state, step_size, momentum)
+        acceptance = jnp.exp(jnp.minimum(end.log_ratio, 0.0))
+        accepted = accept < acceptance
+        position = jnp.where(accepted[None], end.position, state.position)
         scales = state.scales
         if self.noise.augmented:
             scales = self._scales_lanes(model, observed, position, scales, normals, uniforms)
+        info = CollapsedInfo(acceptance, accepted, end.log_ratio < DIVERGENCE, end.log_ratio)
         return CollapsedState(position, scales), info
 
     # ---- the engine's view: mode search, warm-up and draws in one loop body ----------------------------------
@@ -220,7 +228,8 @@ class Collapsed:
         state, parameters, adaptation = carry
         work, window = observed.root_n_over_b.dtype, self.window
         j = index - self.mode_steps
-        searching, warming = j < 0, (j >= 0) & (j < self.warmup)
+        searching, launching, warming = j < 0, j == 0, (j >= 0) & (j < self.warmup)
+        quarter_turn = float(np.pi / 2 / self.leapfrogs_for(model.dim))
         frozen_from = self.warmup - 2 * window
         window_ends = (j > 0) & (j % window == 0)
 
@@ -260,28 +269,25 @@ class Collapsed:
 
         momentum, normals, jitter, accept, uniforms = self._randoms(keys, model.dim, scales.shape[0])
         jittered = 1.0 + self.jitter * (2.0 * jitter - 1.0)
-        step_size = jnp.exp(log_step)
-        step_size = jnp.where(searching, step_size, jnp.where(warming, step_size, averaged) * jittered)
-        momentum = jnp.where(searching, jnp.zeros_like(momentum), momentum)
-        position, info, uphill = self._move_lanes(
-            model,
-            observed,
-            parameters,
-            CollapsedState(state.position, scales),
-            step_size,
-            momentum,
-            accept,
-            jnp.broadcast_to(searching, jitter.shape),
+        step_size = jnp.where(warming, jnp.exp(log_step), averaged) * jittered
+        step_size = jnp.where(launching, jnp.full_like(step_size, quarter_turn), step_size)
+        step_size = jnp.where(searching, jnp.exp(log_step), step_size)
+        kick = jnp.where(searching, 0.0, jnp.where(launching, self.dispersion, 1.0)).astype(work)
+        end = self._propose_lanes(
+            model, observed, parameters, CollapsedState(state.position, scales), step_size, momentum * kick
         )
+        gain = end.log_density_end - end.log_density_start
+        uphill = jnp.isfinite(gain) & (gain > 0)
+        acceptance = jnp.exp(jnp.minimum(end.log_ratio, 0.0))
+        # chains leave the mode in their own directions: a quarter turn from rest is a draw around it
+        accepted = jnp.where(launching, end.log_ratio > LAUNCH_ERROR, accept < acceptance)
+        accepted = jnp.where(searching, uphill, accepted)
+        position = jnp.where(accepted[None], end.position, state.position)
 
         # search: lengthen after a success, shorten after a failure; warm-up: Robbins-Monro on the pooled step
-        searched = jnp.clip(
-            log_step + jnp.where(uphill, 0.3, -1.0).astype(work),
-            -6.0,
-            float(np.log(np.pi / 2 / self.leapfrogs)),
-        )
+        searched = jnp.clip(log_step + jnp.where(uphill, 0.3, -1.0).astype(work), -6.0, float(np.log(quarter_turn)))
         gain = 2.0 / (jnp.maximum(j, 0).astype(work) + 4.0) ** 0.7
-        learned = jnp.clip(log_step + gain * (info.acceptance - self.target), -5.0, float(np.log(self.max_step)))
+        learned = jnp.clip(log_step + gain * (acceptance - self.target), -5.0, float(np.log(self.max_step)))
         log_step = jnp.where(searching, searched, pooled(learned))
 
         if self.noise.augmented:
@@ -301,12 +307,99 @@ class Collapsed:
             curvature_sum,
             adaptation.start_scales,
         )
-        draw = Draw(model.report_lanes(position.astype(work)), info.acceptance, info.divergent & ~searching)
+        draw = Draw(model.report_lanes(position.astype(work)), acceptance, (end.log_ratio < DIVERGENCE) & (j > 0))
         return Carry(CollapsedState(position, scales), parameters, adaptation), draw
 
     def finite_lanes(self, carry: Carry) -> Bool[Array, " B"]:
         return jnp.isfinite(carry.state.position).all(0) & jnp.isfinite(carry.state.scales).all(0)
 
-    def states_and_parameters(self, carry: Any) -> tuple[CollapsedState, CollapsedParameters]:
-        """States of all lanes and the learned parameters: what `build` continues from."""
-        return carry.state, carry.parameters
+
+# ---- one chain: the interface of BlackJAX ------------------------------------------------------------------------
+def build(model: Model, observed: Observed, parameters: CollapsedParameters, settings: Collapsed | None = None):
+    """The sampler for one problem as a `blackjax.base.SamplingAlgorithm` (needs the package blackjax).
+
+    Args:
+        model: prior and moments of one problem.
+        observed: its released statistics (no lane axis).
+        parameters: what `warmup` learned.
+        settings: as given to `warmup`.
+
+    Returns:
+        `SamplingAlgorithm(init, step)`: `init(position [P], rng_key=None) -> CollapsedState`, which needs no key, and
+        `step(rng_key, state) -> (CollapsedState, CollapsedInfo)`. Both are for one chain; `jax.vmap` of `step` runs
+        the lane code.
+
+    Raises:
+        ImportError: blackjax is not installed.
+        InputError: `observed` or `parameters` do not fit the model.
+    """
+    try:
+        from blackjax.base import SamplingAlgorithm
+    except ImportError as error:
+        raise ImportError("build needs the package blackjax (pip install blackjax)") from error
+    settings = Collapsed() if settings is None else settings
+    _check_problem(model, observed)
+    expected = (model.statistic_dim, model.dim)
+    if parameters.jacobian.shape != expected:
+        raise InputError(f"parameters.jacobian must have shape {expected}; got {parameters.jacobian.shape}")
+    single = batch_last(settings.step_lanes)
+
+    def init(position, rng_key=None) -> CollapsedState:
+        work = observed.root_n_over_b.dtype
+        scales = jnp.full((model.statistic_dim,), settings.noise.mean_variance, work)
+        return CollapsedState(jnp.asarray(position, observed.z.dtype), scales)
+
+    def step(rng_key, state: CollapsedState) -> tuple[CollapsedState, CollapsedInfo]:
+        return single(model, observed, parameters, rng_key, state)
+
+    return SamplingAlgorithm(init, step)
+
+
+def warmup(
+    key: PRNGKeyArray, model: Model, observed: Observed, chains: int = 4, settings: Collapsed | None = None
+) -> tuple[CollapsedState, CollapsedParameters]:
+    """Mode search and adaptation for one problem, pooled over its chains.
+
+    Args:
+        key: typed key.
+        model: prior and moments of one problem.
+        observed: its released statistics (no lane axis).
+        chains: number of chains.
+        settings: of the sampler.
+
+    Returns:
+        `(states with a leading axis over chains, parameters for build)`.
+
+    Raises:
+        InputError: chains < 1, or `observed` does not fit the model.
+    """
+    if isinstance(chains, bool) or not isinstance(chains, int | np.integer) or chains < 1:
+        raise InputError(f"chains must be a whole number, at least 1; got {chains!r}")
+    _check_problem(model, observed)
+    return _warmup(key, model, observed, int(chains), Collapsed() if settings is None else settings)
+
+
+def _check_problem(model: Model, observed: Observed) -> None:
+    expected = (model.statistic_dim,)
+    for name in ("z", "n_over_b", "root_n_over_b"):
+        if jnp.shape(getattr(observed, name)) != expected:
+            raise InputError(f"observed.{name} must have shape {expected}; got {jnp.shape(getattr(observed, name))}")
+
+
+@partial(jax.jit, static_argnames=("chains", "settings"))
+def _warmup(key, model, observed, chains, settings):
+    model, observed = jax.tree.map(
+        lambda x: jnp.broadcast_to(jnp.asarray(x)[..., None], (*jnp.shape(x), chains)), (model, observed)
+    )
+    keys = random.split(key, chains)
+
+    def iteration(carry, index):
+        step_keys = jax.vmap(lambda k: random.fold_in(k, index.astype(jnp.uint32)))(keys)
+        return settings.iterate_lanes(model, observed, carry, step_keys, index, chains)[0], None
+
+    # one more than the warm-up: the last window's step size is set at the start of the next iteration
+    count = settings.warmup_iterations + 1
+    carry = settings.init_lanes(model, observed, keys, chains)
+    carry, _ = lax.scan(iteration, carry, jnp.arange(count, dtype=jnp.int32))
+    states = jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), carry.state)
+    return states, jax.tree.map(lambda x: x[..., 0], carry.parameters)

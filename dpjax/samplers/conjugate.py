@@ -21,8 +21,8 @@ from .base import Draw
 class ConjugateState(NamedTuple):
     """Latest draw of the unconstrained parameters `[P]` and the projected statistic per record `[D]`."""
 
-    position: Float[Array, P * B]
-    statistic: Float[Array, D * B]
+    position: Float[Array, "P *B"]
+    statistic: Float[Array, "D *B"]
 
 
 @dataclass(frozen=True)

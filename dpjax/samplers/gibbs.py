@@ -25,8 +25,8 @@ from .collapsed import noise_draw_lanes
 class GibbsState(NamedTuple):
     """One chain: unconstrained parameters `[P]` and noise variances in units of b^2 `[D]`."""
 
-    position: Float[Array, P * B]
-    scales: Float[Array, D * B]
+    position: Float[Array, "P *B"]
+    scales: Float[Array, "D *B"]
 
 
 class GibbsInfo(NamedTuple):

@@ -6,7 +6,7 @@ distinct non-constant entries (C3), the appendix's covariance (C1), fourth momen
 form of the statistic's draw (C3), Schur clipping (C6), theta's prior as a precision (C8), the conjugate updates
 of C9 and the stable draw of the noise variances (B10). Depends on NumPy only, so that it measures nothing of dpjax.
 
-    python experiments/benchmarks/numpy_gibbs.py [--features P] [--steps N]
+    python experiments/benchmarks/numpy_gibbs.py [--features P] [--seconds S]
 """
 
 from __future__ import annotations
@@ -175,19 +175,26 @@ def simulate(rng, prior, n, b):
     return (theta, sigma2, mu, tau2, omega2), s + np.sqrt(omega2) * rng.normal(size=len(s))
 
 
+def steps_per_second(seconds: float = 3.0, features: int = 1) -> float:
+    """Iterations per second of one chain at n = 1000, epsilon = 0.1, over at least `seconds` of running."""
+    prior, b = Prior.s0(features), 16 / 3 / 0.1
+    _, z = simulate(np.random.default_rng(0), prior, 1000, b)
+    run(z, 1000, b, prior, 100, seed=0)
+    start, steps = time.perf_counter(), 0
+    while time.perf_counter() - start < seconds:
+        run(z, 1000, b, prior, 500, seed=steps)
+        steps += 500
+    return steps / (time.perf_counter() - start)
+
+
 def main():
     """Time one chain at n = 1000, epsilon = 0.1 and print steps per second."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--features", type=int, default=1)
-    parser.add_argument("--steps", type=int, default=5000)
+    parser.add_argument("--seconds", type=float, default=3.0)
     options = parser.parse_args()
-    prior, b = Prior.s0(options.features), 16 / 3 / 0.1
-    _, z = simulate(np.random.default_rng(0), prior, 1000, b)
-    run(z, 1000, b, prior, 100, seed=0)
-    start = time.perf_counter()
-    draws = run(z, 1000, b, prior, options.steps, seed=1)
-    seconds = time.perf_counter() - start
-    print(f"{options.features} features: {options.steps / seconds:,.0f} steps/s, draws {draws.shape}")
+    rate = steps_per_second(options.seconds, options.features)
+    print(f"{options.features} features: {rate:,.0f} steps/s")
 
 
 if __name__ == "__main__":

@@ -53,7 +53,9 @@ def chain_counts(counts, repeats: int):
     rows = []
     baseline = steps_per_second(seconds=3.0)
     print(f"\nNumPy loop baseline: {baseline:,.0f} steps/s (one chain)")
-    print(f"{'sampler':10s} {'chains':>7s} {'seconds':>8s} {'compile':>8s} {'chain-steps/s':>14s} {'x NumPy':>8s} {'ESS/s':>10s}")
+    print(
+        f"{'sampler':10s} {'chains':>7s} {'seconds':>8s} {'compile':>8s} {'chain-steps/s':>14s} {'x NumPy':>8s} {'ESS/s':>10s}"
+    )
     for name, steps in (("collapsed", 240 + 500), ("gibbs", 2000 + 10_000)):
         for count in counts:
             chains = 1 if count == 1 else 2
@@ -73,7 +75,9 @@ def chain_counts(counts, repeats: int):
                 {"sampler": name, "chains": count, "seconds": seconds, "compile_seconds": compiling,
                  "chain_steps_per_second": rate, "times_numpy": rate / baseline, "ess_per_second": ess}
             )  # fmt: skip
-            print(f"{name:10s} {count:7d} {seconds:8.3f} {compiling:8.2f} {rate:14,.0f} {rate / baseline:8.0f} {ess:10,.0f}")
+            print(
+                f"{name:10s} {count:7d} {seconds:8.3f} {compiling:8.2f} {rate:14,.0f} {rate / baseline:8.0f} {ess:10,.0f}"
+            )
     return {"numpy_steps_per_second": baseline, "rows": rows}
 
 
@@ -90,7 +94,10 @@ def headline(repeats: int):
             "reruns": run.reruns, "all": rates,
         }  # fmt: skip
         shown = " ".join(f"{r:,.0f}" for r in rates)
-        print(f"collapsed, {trials} trials".ljust(28), f"{seconds:8.3f} {compiling:8.2f} {statistics.median(rates):10,.0f} {shown}")
+        print(
+            f"collapsed, {trials} trials".ljust(28),
+            f"{seconds:8.3f} {compiling:8.2f} {statistics.median(rates):10,.0f} {shown}",
+        )
     problems = study(300).problems
     run = run_method("gibbs", problems, seed=1, draws=1000, thin=60, settings={"burn_in": 3000})
     rate = run.diagnostics.min_ess.sum() / run.seconds
@@ -100,7 +107,9 @@ def headline(repeats: int):
         "median_min_ess": float(np.median(run.diagnostics.min_ess)), "collapsed_over_gibbs": ratio,
     }  # fmt: skip
     print("gibbs, 300 trials x 63,000".ljust(28), f"{run.seconds:8.2f} {run.compile_seconds:8.2f} {rate:10,.0f}")
-    print(f"collapsed / gibbs: {ratio:,.0f}x (gibbs: median min-ESS {np.median(run.diagnostics.min_ess):.0f} of 60,000 steps)")
+    print(
+        f"collapsed / gibbs: {ratio:,.0f}x (gibbs: median min-ESS {np.median(run.diagnostics.min_ess):.0f} of 60,000 steps)"
+    )
     return out
 
 
@@ -112,7 +121,9 @@ def by_records(repeats: int):
         _, seconds, _, _ = median_run(repeats, lambda k: run_chains(Collapsed(), problems, seed=k))  # noqa: B023
         out[f"{n:g}"] = seconds / 740
     ratio = out["1e+09"] / out["100"]
-    print(f"\nseconds per iteration of 600 chains: n = 100 {out['100']:.2e}, n = 1e9 {out['1e+09']:.2e}, ratio {ratio:.3f}")
+    print(
+        f"\nseconds per iteration of 600 chains: n = 100 {out['100']:.2e}, n = 1e9 {out['1e+09']:.2e}, ratio {ratio:.3f}"
+    )
     return {**out, "ratio": ratio}
 
 
@@ -120,7 +131,9 @@ def by_features(repeats: int, trials: dict[int, int]):
     """ESS/s, stuck fraction and compile time for 1, 2, 4 and 9 features over 12 cells."""
     cells = [(n, e) for n in (100, 1000, 10**4, 10**6) for e in (0.1, 1.0, 10.0)]
     rows = []
-    print(f"\n{'features':>8s} {'D':>3s} {'problems':>8s} {'seconds':>8s} {'compile':>8s} {'ESS/s':>9s} {'minESS':>7s} {'1%':>5s} {'<50':>7s} {'R>1.05':>7s} {'reruns':>6s}")
+    print(
+        f"\n{'features':>8s} {'D':>3s} {'problems':>8s} {'seconds':>8s} {'compile':>8s} {'ESS/s':>9s} {'minESS':>7s} {'1%':>5s} {'<50':>7s} {'R>1.05':>7s} {'reruns':>6s}"
+    )
     for p, count in trials.items():
         problems = study(count, p=p, cells=cells).problems
         once = run_method("collapsed", problems, seed=1, rerun=False)

@@ -72,9 +72,7 @@ def test_coverage_equals_quantile_intervals():
     for level in cs.LEVELS:
         low, high = np.quantile(flat, [(1 - level) / 2, (1 + level) / 2], axis=1)
         expected = ((low <= truth) & (truth <= high)).mean(axis=0)
-        np.testing.assert_allclose(
-            got[f"{level:g}"], expected, atol=4.01 / 400
-        )  # ranks are multiples of 1/1000
+        np.testing.assert_allclose(got[f"{level:g}"], expected, atol=4.01 / 400)  # ranks are multiples of 1/1000
 
 
 def test_holm_and_binomial_band():
@@ -164,9 +162,7 @@ def test_failed_trials_are_counted_and_not_passed():
     json.loads(to_json(broken))
 
 
-@pytest.mark.parametrize(
-    "fault,name", [({"spread": 0.6}, "both"), ({"shift": 0.4}, "uniformity"), ({}, None)]
-)
+@pytest.mark.parametrize("fault,name", [({"spread": 0.6}, "both"), ({"shift": 0.4}, "uniformity"), ({}, None)])
 def test_verdict_finds_the_faulty_cell(fault, name):
     rng = np.random.default_rng(9)
     cells = []

@@ -257,9 +257,5 @@ def test_other_families_keep_their_names():
         prior_draws=None,
     )
     values, dims, coords = posterior._variables()
-    assert (
-        values["p"].shape == (2, 50, 3)
-        and dims == {"p": ["p_index"]}
-        and coords["p_index"] == ["0", "1", "2"]
-    )
+    assert values["p"].shape == (2, 50, 3) and dims == {"p": ["p_index"]} and coords["p_index"] == ["0", "1", "2"]
     assert "p[2]" in posterior.table()
