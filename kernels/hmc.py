@@ -65,3 +65,21 @@ def leapfrog_lanes(
     log_ratio = end - start - 0.5 * ((u * u).sum(0) - (momentum * momentum).sum(0))
     finite = jnp.isfinite(log_ratio)
     return Trajectory(x, start, end, jnp.where(finite, log_ratio, jnp.full_like(log_ratio, -jnp.inf)))
+
+
+def leapfrog(
+    log_density_and_grad: Callable[[Float[Array, " P"]], tuple[Float[Array, ""], Float[Array, " P"]]],
+    position: Float[Array, " P"],
+    momentum: Float[Array, " P"],
+    inverse_factor: Float[Array, "P P"],
+    step_size: Float[Array, ""],
+    steps: int,
+) -> Trajectory:
+    """`leapfrog_lanes` for one chain: arrays without the lane axis, and a density of one position."""
+
+    def lanes(x: Float[Array, "P 1"]) -> tuple[Float[Array, " 1"], Float[Array, "P 1"]]:
+        value, gradient = log_density_and_grad(x[..., 0])
+        return value[None], gradient[..., None]
+
+    batch_of_one = (x[..., None] for x in (position, momentum, inverse_factor, step_size))
+    return Trajectory(*(x[..., 0] for x in leapfrog_lanes(lanes, *batch_of_one, steps)))

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from . import augmentation, marginal, moments, nig, niw, products, psd, random, suffstat, symmetric
+from . import augmentation, hmc, marginal, moments, nig, niw, products, psd, random, streams, suffstat, symmetric
 
 
 class Kernel(NamedTuple):
@@ -177,6 +177,18 @@ def _table() -> dict[str, tuple[Callable[..., Any], Callable[[_Values], tuple]]]
         "symmetric.sweep": (symmetric.sweep, lambda v: (v.definite(5), v.normal(5))),
         "symmetric.inverse_cholesky": (symmetric.inverse_cholesky, lambda v: (v.definite(5),)),
         "symmetric.cholesky": (symmetric.cholesky, lambda v: (v.definite(5),)),
+        "symmetric.matvec": (symmetric.matvec, lambda v: (v.normal(3, 4), v.normal(4))),
+        "symmetric.matvec_transposed": (symmetric.matvec_transposed, lambda v: (v.normal(3, 4), v.normal(3))),
+        "symmetric.matmul": (symmetric.matmul, lambda v: (v.normal(3, 4), v.normal(4, 2))),
+        "symmetric.gram": (symmetric.gram, lambda v: (v.normal(3, 4), v.normal(3, 2))),
+        "streams.normals_and_uniforms": (
+            lambda key, like: streams.normals_and_uniforms(key, 4, 3, like.dtype),
+            lambda v: (v.key, v.normal()),
+        ),
+        "hmc.leapfrog": (
+            lambda x, u, factor, step: hmc.leapfrog(lambda y: (-0.5 * (y * y).sum(), -y), x, u, factor, step, 3),
+            lambda v: (v.normal(3), v.normal(3), v.factor(3), v.array(0.1)),
+        ),
     }
 
 

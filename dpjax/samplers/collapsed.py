@@ -165,9 +165,11 @@ class Collapsed:
         return self.leapfrogs or max(4, dim // 6)
 
     # ---- one iteration -------------------------------------------------------------------------------------
-    def _randoms(self, keys, dim: int, size: int):
+    def _randoms(self, keys, dim: int, size: int, dtype):
         augmented = 4 * size if self.noise.augmented else 0
-        normals, uniforms = normals_and_uniforms_lanes(keys, dim + augmented, 2 + (size if self.noise.augmented else 0))
+        normals, uniforms = normals_and_uniforms_lanes(
+            keys, dim + augmented, 2 + (size if self.noise.augmented else 0), dtype
+        )
         return normals[:dim], normals[dim:], uniforms[0], uniforms[1], uniforms[2:]
 
     def _propose_lanes(self, model, observed, parameters, state, step_size, momentum) -> Trajectory:
@@ -194,7 +196,9 @@ class Collapsed:
         state: CollapsedState,
     ) -> tuple[CollapsedState, CollapsedInfo]:
         """One transition with fixed parameters; leaves p(phi, w | z) invariant."""
-        momentum, normals, jitter, accept, uniforms = self._randoms(keys, model.dim, state.scales.shape[0])
+        momentum, normals, jitter, accept, uniforms = self._randoms(
+            keys, model.dim, state.scales.shape[0], state.scales.dtype
+        )
         step_size = parameters.step_size * (1.0 + self.jitter * (2.0 * jitter - 1.0))
         end = self._propose_lanes(model, observed, parameters, state, step_size, momentum)
         acceptance = jnp.exp(jnp.minimum(end.log_ratio, 0.0))
@@ -267,7 +271,7 @@ class Collapsed:
         log_step = choose(j == 0, jnp.full_like(adaptation.log_step, np.log(0.5)), adaptation.log_step)
         curvature_sum = lax.cond(reset, jnp.zeros_like, lambda x: x, adaptation.curvature_sum)
 
-        momentum, normals, jitter, accept, uniforms = self._randoms(keys, model.dim, scales.shape[0])
+        momentum, normals, jitter, accept, uniforms = self._randoms(keys, model.dim, scales.shape[0], scales.dtype)
         jittered = 1.0 + self.jitter * (2.0 * jitter - 1.0)
         step_size = jnp.where(warming, jnp.exp(log_step), averaged) * jittered
         step_size = jnp.where(launching, jnp.full_like(step_size, quarter_turn), step_size)

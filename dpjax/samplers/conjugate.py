@@ -42,7 +42,7 @@ class Conjugate:
 
     def step_lanes(self, model: Model, observed: Observed, keys, state: ConjugateState):
         """One independent draw."""
-        normals, uniforms = normals_and_uniforms_lanes(keys, *model.conjugate_randoms)
+        normals, uniforms = normals_and_uniforms_lanes(keys, *model.conjugate_randoms, state.statistic.dtype)
         n = observed.n.astype(state.statistic.dtype)
         position = model.conjugate_lanes(state.statistic, n, keys, normals, uniforms)
         return ConjugateState(position, state.statistic), ()

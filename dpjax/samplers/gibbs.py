@@ -63,7 +63,7 @@ class Gibbs:
         """One transition s, phi, w."""
         size, work = state.scales.shape[0], state.scales.dtype
         some_normals, some_uniforms = model.conjugate_randoms
-        normals, uniforms = normals_and_uniforms_lanes(keys, 4 * size + some_normals, size + some_uniforms)
+        normals, uniforms = normals_and_uniforms_lanes(keys, 4 * size + some_normals, size + some_uniforms, work)
         noise = noise_draw_lanes(model, observed, state.position, state.scales, normals[: 2 * size])
         drawn = ((observed.z - noise.astype(observed.z.dtype)) / observed.n_over_b).astype(work)
         statistic = model.valid_lanes(drawn) if self.project else drawn
