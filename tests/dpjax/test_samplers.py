@@ -1,4 +1,4 @@
-"""What every sampler keeps to: BlackJAX's protocol, purity, one compile, vmap equal to a loop, agreement with the engine."""
+"""What every sampler keeps to: BlackJAX's protocol, purity, one compile, and vmap equal to a loop."""
 
 import jax
 import jax.numpy as jnp
