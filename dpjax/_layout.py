@@ -37,7 +37,7 @@ def layout(count: int, chains: int, statistics: int, devices: int, chains_per_ba
             raise InputError(f"chains_per_batch must be at least chains = {chains}; got {chains_per_batch}")
         per_block = chains_per_batch // chains
     else:
-        lanes = next((w for d, w in _LANES_BY_STATISTICS if statistics <= d), 32)
+        lanes = next((w for d, w in _LANES_BY_STATISTICS if statistics <= d), 64)
         if jax.default_backend() != "cpu":
             lanes = 65536
         widest = max(1, lanes // chains)

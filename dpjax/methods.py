@@ -27,8 +27,8 @@ class Method:
     """How a method is run.
 
     make: noise in units of its scale -> sampler; thin: default thinning; exact: needs the exact statistics;
-    reference: a comparison whose convergence does not set the exit code; escalate: settings of successive
-    reruns, each with how many times more chains.
+    reference: a comparison whose convergence does not set the exit code; escalate: for successive
+    reruns, (sampler, dimension) -> harder sampler, each with how many times more chains.
     """
 
     name: str
@@ -37,7 +37,18 @@ class Method:
     thin: int = 1
     exact: bool = False
     reference: bool = True
-    escalate: tuple[tuple[dict, int], ...] = ()
+    escalate: tuple[tuple[Callable[[Any, int], Any], int], ...] = ()
+
+
+def _harder(sampler: Collapsed, dim: int, *, trajectories: int, target: float, warmup: int) -> Collapsed:
+    """The sampler with longer trajectories, shorter steps and a longer search and warm-up."""
+    return dataclasses.replace(
+        sampler,
+        leapfrogs=trajectories * sampler.leapfrogs_for(dim),
+        target=max(target, sampler.target),
+        warmup=warmup * sampler.warmup,
+        mode_steps=2 * sampler.mode_steps,
+    )
 
 
 METHODS: dict[str, Method] = {
@@ -49,8 +60,8 @@ METHODS: dict[str, Method] = {
             lambda noise: Collapsed(noise=noise),
             reference=False,
             escalate=(
-                ({"leapfrogs": 8, "target": 0.95, "warmup": 400, "mode_steps": 80}, 4),
-                ({"leapfrogs": 16, "target": 0.98, "warmup": 800, "mode_steps": 80}, 8),
+                (lambda sampler, dim: _harder(sampler, dim, trajectories=2, target=0.95, warmup=2), 4),
+                (lambda sampler, dim: _harder(sampler, dim, trajectories=4, target=0.98, warmup=4), 8),
             ),
         ),
         Method(
@@ -136,7 +147,7 @@ def run_method(
         if not len(bad):
             break
         again = run_chains(
-            dataclasses.replace(sampler, **harder),  # type: ignore[type-var]
+            harder(sampler, problems.model_template().dim),
             problems.take(bad),
             seed=seed + 7919 * stage,
             chains=chains * factor,
