@@ -178,7 +178,7 @@ def main() -> None:
     where = machine()
     print(", ".join(f"{k} {v}" for k, v in where.items()))
     repeats = 1 if options.quick else options.repeats
-    trials = {1: 8, 2: 8} if options.quick else {1: 200, 2: 200, 4: 100, 9: 8}
+    trials = {1: 8, 2: 8} if options.quick else {1: 200, 2: 200, 4: 100, 9: 4}
     counts = (1, 300) if options.quick else (1, 300, 4096, 32768)
     parts = {
         "chains": lambda: chain_counts(counts, repeats),
