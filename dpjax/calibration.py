@@ -173,12 +173,15 @@ def calibrate(
         raise InputError(f"model must be linear-regression; got {model!r}")
     method_named(method)  # before the simulation, which takes a while
     cells = [(n, e) for n in _several("records", records) for e in _several("epsilon", epsilon)]
+    for name, value in (("chains", chains), ("draws", draws), ("trials", trials)):
+        whole(name, value)
+    inferred = calibration_model(features, prior)
     if sensitivity is None:
         sensitivity = default_sensitivity(features, _checked_bounds(bounds))
     if clip and simulate != "exact":
         raise InputError("clip needs simulate = 'exact': there are no records to clip otherwise")
     study = simulate_study(
-        calibration_model(features, prior),
+        inferred,
         cells,
         trials,
         sensitivity=sensitivity,

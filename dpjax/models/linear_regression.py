@@ -37,6 +37,10 @@ from ._regression_simulation import below_diagonal
 from .base import Model, Observed
 
 
+#: Beyond this the D x D matrices of a step are hopeless; nothing above 9 features has been measured.
+MOST_FEATURES = 30
+
+
 @cache
 def _scatter(p: int) -> np.ndarray:
     """`[p, p]` index of c_ij in (0, c): 0 where there is none."""
@@ -90,6 +94,11 @@ class LinearRegression(Model):
         """
         if isinstance(p, bool) or not isinstance(p, int | np.integer) or p < 1:
             raise InputError(f"p must be a whole number of features, at least 1; got {p!r}")
+        if p > MOST_FEATURES:
+            raise InputError(
+                f"at most {MOST_FEATURES} features can be fitted (the statistic has (p + 1)(p + 4)/2 entries and a step "
+                f"costs their cube); got {p}"
+            )
         q = p + 1
 
         def vector(name, value, size):
