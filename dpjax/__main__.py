@@ -2,7 +2,15 @@
 
 import sys
 
-from dpjax.cli import main
+
+def main() -> int:
+    """Run the command; an interruption while it is still being imported is answered like a later one."""
+    try:
+        from dpjax.cli import main as command
+    except KeyboardInterrupt:
+        return 130
+    return command()
+
 
 if __name__ == "__main__":
     sys.exit(main())

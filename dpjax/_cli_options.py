@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dpjax._files import check_output
+from dpjax._files import check_figure, check_output
 from dpjax.errors import ConvergenceWarning, InputError, PrivacyWarning
 
 DEBUG_VARIABLE = "DPJAX_DEBUG"
@@ -89,14 +89,19 @@ def whole_number(text: str) -> int:
 
 
 # ---- outputs -------------------------------------------------------------------------------------------------
-def check_outputs(outputs: Sequence[Path | None], inputs: Sequence[Path], force: bool) -> None:
-    """Check every path that will be written, before any work.
+def check_outputs(
+    outputs: Sequence[Path | None], inputs: Sequence[Path], force: bool, figures: Sequence[Path | None] = ()
+) -> None:
+    """Check every path that will be written, figures among them, before any work.
 
     Raises:
-        InputError: as `check_output`; two outputs are one file, or an output is an input.
+        InputError: as `check_output` and `check_figure`; two outputs are one file, or an output is an input.
     """
     seen: set[Path] = set()
-    for path in outputs:
+    for path in figures:
+        if path is not None:
+            check_figure(path)
+    for path in (*outputs, *figures):
         if path is None:
             continue
         real = path.resolve()

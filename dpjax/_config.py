@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
+import math
 import os
 import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import msgspec
 
 from dpjax.errors import InputError
 
 BUILTIN = ("diabetes",)
+LARGEST_RECORDS = 2**53  # as a float still exact
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -214,11 +217,38 @@ def _check_study(study: CalibrationSection) -> None:
         positive("calibration.sensitivity", study.sensitivity)
     if not study.cells:
         raise InputError("calibration.records and calibration.epsilon must name at least one cell")
+    if study.chains_per_batch is not None:
+        whole("calibration.chains_per_batch", study.chains_per_batch)
+        chains = max([study.chains, *(item.chains or 0 for item in study.method.values())])
+        if study.chains_per_batch < chains:
+            raise InputError(
+                f"calibration.chains_per_batch must be at least chains = {chains}; got {study.chains_per_batch}"
+            )
+    if study.stream:
+        for method in study.methods:
+            _check_stream(study, method)
     for records, epsilon in study.cells:
-        whole("calibration.records", records)
+        if whole("calibration.records", records) > LARGEST_RECORDS:
+            raise InputError(f"calibration.records must be at most 2^53; got {records}")
         positive("calibration.epsilon", epsilon)
     if len(set(study.cells)) < len(study.cells):
         raise InputError("calibration.records or calibration.epsilon names a value twice")
+
+
+def _check_stream(study: CalibrationSection, method: str) -> None:
+    """Running sums are kept per segment of steps, and the diagnostics compare at least two of those."""
+    from dpjax._layout import segment_length
+    from dpjax._programs import KEY_BLOCK
+
+    own = study.method.get(method, Override())
+    thin = own.thin or study.thin or max(_method(method).thin, KEY_BLOCK)
+    chunk = max(thin, KEY_BLOCK)
+    warm = -(-_sampler(method, own.settings).warmup_iterations // chunk) * chunk
+    sampling = -(-(own.draws or study.draws) * thin // chunk) * chunk
+    if sampling <= segment_length(warm, sampling, chunk):
+        raise InputError(
+            f"calibration.draws: {own.draws or study.draws} draws of {method} are too few for stream = true"
+        )
 
 
 def _check_methods(where: str, section: Fit | CalibrationSection) -> None:
@@ -246,6 +276,41 @@ def _check_methods(where: str, section: Fit | CalibrationSection) -> None:
                 whole(f"{place}.{key}", value)
         if part.thin is not None and KEY_BLOCK % part.thin and part.thin % KEY_BLOCK:
             raise InputError(f"{place}.thin must be a divisor or a multiple of {KEY_BLOCK}; got {part.thin}")
+    for name, item in section.method.items():
+        sampler_settings(name, item.settings, f"{where}.method.{name}.settings")
+
+
+def sampler_settings(method: str, settings: Mapping[str, Any], place: str = "settings") -> dict[str, Any]:
+    """Settings of a method's sampler in their types; the sampler itself says which values it takes.
+
+    Raises:
+        InputError: unknown name, wrong type, value out of range; the message begins with `place`.
+    """
+    sampler = _sampler(method, {})
+    types = get_type_hints(type(sampler))
+    known = sorted({field.name for field in dataclasses.fields(sampler)} - {"name", "noise"})
+    typed: dict[str, Any] = {}
+    for name, value in settings.items():
+        if name not in known:
+            raise InputError(f"{place}: {method} has no setting {name!r}; it has {', '.join(known) or 'none'}")
+        try:
+            typed[name] = msgspec.convert(value, types[name], strict=True)
+        except msgspec.ValidationError as error:
+            raise InputError(f"{place}.{name}: {_readable(str(error))}") from None
+        # what every setting has in common: sizes and rates
+        if isinstance(typed[name], int | float) and not (math.isfinite(typed[name]) and 0 <= typed[name] < 2**31):
+            raise InputError(f"{place}.{name} must be a finite number from 0 to 2^31; got {value!r}")
+    try:
+        dataclasses.replace(sampler, **typed)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{place}: {error}") from None
+    return typed
+
+
+def _sampler(method: str, settings: Mapping[str, Any]) -> Any:
+    from dpjax.mechanisms import MECHANISMS
+
+    return dataclasses.replace(_method(method).make(MECHANISMS["laplace"].unit_noise), **settings)
 
 
 def _method(name: str) -> Any:
@@ -259,22 +324,44 @@ def plain(config: Config) -> dict[str, Any]:
     return msgspec.to_builtins(config)
 
 
-def fingerprint(config: Config, folder: Path) -> str:
-    """Hash of the config and of the public files it names: a run is only resumed under the same one.
+@dataclasses.dataclass(frozen=True)
+class Fingerprints:
+    """Hashes by which a folder knows its config. release: of [data], [release] and the public files they name; it
+    decides whether a release that was drawn is still the one that is wanted. whole: of everything."""
+
+    whole: str
+    release: str
+
+
+def fingerprint(config: Config, folder: Path) -> Fingerprints:
+    """Hashes of the config and of the public files it names, the table too if it is public.
 
     A private table is left out: its hash would tell who guesses the table that the guess is right.
+
+    Raises:
+        InputError: one of the files cannot be read.
     """
-    parts: list[Any] = [plain(config)]
+    content = plain(config)
+    data, section = config.data, config.release
+    sources = [section.file] if section is not None and section.file is not None else []
+    if data is not None and data.data_is_public and data.csv is not None:
+        sources.append(data.csv)
     sections = (config.fit, config.calibration)
-    files = [section.prior for section in sections if section is not None and isinstance(section.prior, str)]
-    if config.release is not None and config.release.file is not None:
-        files.append(config.release.file)
-    for name in files:
-        try:
-            parts.append(hashlib.sha256((folder / name).read_bytes()).hexdigest())
-        except OSError as error:
-            raise InputError(f"{folder / name}: cannot be read ({error.strerror})") from None
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+    priors = [section.prior for section in sections if section is not None and isinstance(section.prior, str)]
+    drawn = [content["data"], content["release"], *(_file_hash(folder / name) for name in sources)]
+    whole = [content, drawn, *(_file_hash(folder / name) for name in priors)]
+    return Fingerprints(_hash(whole), _hash(drawn))
+
+
+def _hash(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+def _file_hash(path: Path) -> str:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
 
 
 def _read(path: Path) -> dict[str, Any]:

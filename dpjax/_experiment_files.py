@@ -7,23 +7,27 @@ finished posterior and calibration, so that an interrupted run goes on where it 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import fields
+from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from dpjax import _files
+from dpjax._config import Fingerprints
 from dpjax._release_file import read_json
 from dpjax.calibration import Calibration
 from dpjax.calibration_statistics import Ranks
 from dpjax.errors import InputError
 from dpjax.posterior import Posterior
 
-MANIFEST = "run.json"
+T = TypeVar("T")
+MANIFEST, RELEASE = "run.json", "release.json"
 _OWN = (
     MANIFEST,
-    "release.json",
+    RELEASE,
     "posterior_*.nc",
     "summary_*.json",
     "posteriors.png",
@@ -33,6 +37,15 @@ _OWN = (
     "results.txt",
     "parts/*.npz",
 )
+
+
+class Found(Enum):
+    """What a run does with its folder: begin (nothing there, or all of it is removed), go on with what lies there, or
+    keep only the release, since what was drawn from a private table must not be paid for twice."""
+
+    BEGIN = "begin"
+    GO_ON = "go on"
+    KEEP_RELEASE = "keep release"
 
 
 class Folder:
@@ -47,16 +60,12 @@ class Folder:
 
     # ---- parts -----------------------------------------------------------------------------------------------
     def posterior(self, method: str) -> Posterior | None:
-        """A posterior that was finished before, or None."""
-        stored = self._load(f"posterior_{method}")
-        if stored is None:
-            return None
-        meta, arrays = stored
-        meta["names"], meta["features"] = tuple(meta["names"]), tuple(meta["features"])
-        if meta["bounds"] is not None:
-            meta["bounds"] = {name: tuple(pair) for name, pair in meta["bounds"].items()}
-        stored_fields: dict[str, Any] = {**meta, **arrays}
-        return Posterior(**stored_fields)
+        """A posterior that was finished before, or None.
+
+        Raises:
+            InputError: its file is broken; so for `calibration`.
+        """
+        return self._load(f"posterior_{method}", _posterior)
 
     def keep_posterior(self, method: str, posterior: Posterior) -> None:
         """Store a finished posterior."""
@@ -70,13 +79,7 @@ class Folder:
 
     def calibration(self, method: str) -> Calibration | None:
         """A calibration that was finished before, or None."""
-        stored = self._load(f"calibration_{method}")
-        if stored is None:
-            return None
-        meta, arrays = stored
-        names, thinned = tuple(meta.pop("names")), meta.pop("thinned")
-        ranks = [Ranks(names, arrays[f"fractions_{i}"], arrays[f"pit_{i}"], count) for i, count in enumerate(thinned)]
-        return Calibration(ranks=ranks, **meta)
+        return self._load(f"calibration_{method}", _calibration)
 
     def keep_calibration(self, method: str, calibration: Calibration) -> None:
         """Store a finished calibration."""
@@ -93,22 +96,38 @@ class Folder:
         content: dict[str, Any] = {"meta": np.array(text), **arrays}
         _files.write_with(self.path / "parts" / f"{name}.npz", lambda file: np.savez_compressed(file, **content), True)
 
-    def _load(self, name: str) -> tuple[dict[str, Any], dict[str, np.ndarray]] | None:
+    def _load(self, name: str, build: Callable[[dict[str, Any], dict[str, np.ndarray]], T]) -> T | None:
         path = self.path / "parts" / f"{name}.npz"
         if not path.exists():
             return None
         try:
             with np.load(path, allow_pickle=False) as stored:
                 arrays = {key: stored[key] for key in stored.files}
-            return json.loads(str(arrays.pop("meta"))), arrays
-        except (OSError, ValueError, KeyError) as error:
+            return build(json.loads(str(arrays.pop("meta"))), arrays)
+        except Exception as error:  # NumPy, zipfile and zlib each have their own words for a broken file
             raise InputError(
                 f"{path}: cannot be read ({type(error).__name__}); remove it to run that part again"
             ) from None
 
 
-def check_folder(path: Path, fingerprint: str, resume: bool, force: bool) -> None:
-    """Check, before any work and without writing, that a run may use this folder.
+def _posterior(meta: dict[str, Any], arrays: dict[str, np.ndarray]) -> Posterior:
+    meta["names"], meta["features"] = tuple(meta["names"]), tuple(meta["features"])
+    if meta["bounds"] is not None:
+        meta["bounds"] = {name: tuple(pair) for name, pair in meta["bounds"].items()}
+    stored_fields: dict[str, Any] = {**meta, **arrays}
+    return Posterior(**stored_fields)
+
+
+def _calibration(meta: dict[str, Any], arrays: dict[str, np.ndarray]) -> Calibration:
+    names, thinned = tuple(meta.pop("names")), meta.pop("thinned")
+    ranks = [Ranks(names, arrays[f"fractions_{i}"], arrays[f"pit_{i}"], count) for i, count in enumerate(thinned)]
+    return Calibration(ranks=ranks, **meta)
+
+
+def check_folder(path: Path, prints: Fingerprints, resume: bool, force: bool) -> Found:
+    """Check, before any work and without writing, that a run may use this folder, and say how.
+
+    A release that was drawn for the same [data] and [release] is kept, whatever else has changed, also with `force`.
 
     Raises:
         InputError: it is a file, its parent does not exist, it holds something else, or another run's results and
@@ -119,42 +138,54 @@ def check_folder(path: Path, fingerprint: str, resume: bool, force: bool) -> Non
     if not path.exists():
         if not _nearest(path).is_dir():
             raise InputError(f"output {path}: {_nearest(path)} is not a folder")
-        return
+        return Found.BEGIN
     if not any(path.iterdir()):
-        return
-    manifest = path / MANIFEST
-    if not manifest.is_file():
+        return Found.BEGIN
+    if not (path / MANIFEST).is_file():
         raise InputError(f"output {path}: the folder is not empty and holds no results of dpjax run")
-    if force:
-        return
-    if not resume:
+    if not (resume or force):
         raise InputError(f"output {path}: holds results; use --resume to go on with them or --force to start again")
-    if _fingerprint(manifest) != fingerprint:
-        raise InputError(f"output {path}: was made with another config; use another folder, or --force to start again")
+    found = _manifest(path / MANIFEST)
+    drawn = (path / RELEASE).exists()
+    if resume and found.get("config_sha256") == prints.whole:
+        return Found.GO_ON
+    if drawn and found.get("release_sha256") == prints.release:
+        return Found.KEEP_RELEASE
+    if force:
+        return Found.BEGIN
+    if drawn:
+        raise InputError(
+            f"output {path}: holds the release of another table, [data] or [release]; use another folder, "
+            "or --force to remove it"
+        )
+    raise InputError(f"output {path}: was made with another config; use another folder, or --force to start again")
 
 
-def claim_folder(path: Path, fingerprint: str, manifest: dict[str, Any], resume: bool, force: bool) -> Folder:
-    """Make the folder ready; with `force` the results of the earlier run are removed first."""
-    check_folder(path, fingerprint, resume, force)
+def claim_folder(path: Path, prints: Fingerprints, manifest: dict[str, Any], resume: bool, force: bool) -> Folder:
+    """Make the folder ready; what `check_folder` does not go on with is removed first."""
+    found = check_folder(path, prints, resume, force)
     try:
         (path / "parts").mkdir(parents=True, exist_ok=True)
-        going_on = resume and not force and (path / MANIFEST).exists()
-        if not going_on:
+        if found is not Found.GO_ON:
+            kept = (MANIFEST, RELEASE) if found is Found.KEEP_RELEASE else (MANIFEST,)
             for pattern in _OWN:
                 for file in path.glob(pattern):
-                    file.unlink()
-            _files.write_json(path / MANIFEST, {**manifest, "config_sha256": fingerprint})
+                    if file.name not in kept:
+                        file.unlink()
+            # last, and in one step: interrupted before, the folder still belongs to the old config
+            content = {**manifest, "config_sha256": prints.whole, "release_sha256": prints.release}
+            _files.write_json(path / MANIFEST, content, True)
     except OSError as error:
         raise InputError(f"output {path}: cannot be written to ({error.strerror})") from None
     return Folder(path)
 
 
-def _fingerprint(manifest: Path) -> Any:
+def _manifest(path: Path) -> dict[str, Any]:
     try:
-        content = read_json(manifest)
+        content = read_json(path)
     except InputError:
-        return None
-    return content.get("config_sha256") if isinstance(content, dict) else None
+        return {}
+    return content if isinstance(content, dict) else {}
 
 
 def _nearest(path: Path) -> Path:

@@ -34,6 +34,21 @@ def check_output(path: str | os.PathLike, force: bool = False) -> Path:
     return path
 
 
+FIGURES = (".png", ".pdf", ".svg")
+
+
+def check_figure(path: str | os.PathLike) -> str:
+    """Format of a figure's file by its suffix.
+
+    Raises:
+        InputError: another suffix than those of `FIGURES`.
+    """
+    suffix = Path(path).suffix.lower()
+    if suffix not in FIGURES:
+        raise InputError(f"figure {path}: the file's name must end in {', '.join(FIGURES[:-1])} or {FIGURES[-1]}")
+    return suffix.lstrip(".")
+
+
 def write_with(path: str | os.PathLike, writer: Callable[[Path], Any], force: bool = False) -> Path:
     """Let `writer(temporary_path)` write a file beside `path`, then move it there in one step.
 

@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from dpjax.errors import InputError
+
 #: Environment variable: a folder for compiled programs, or one of `_OFF`.
 CACHE_VARIABLE = "DPJAX_CACHE"
 _OFF = ("", "0", "off", "none", "no", "false")
@@ -47,17 +49,31 @@ def cores() -> int:
 
 
 def cache_folder() -> Path | None:
-    """Where compiled programs are kept between calls; None when switched off."""
+    """Where compiled programs are kept between calls; None when switched off, or when there is no home folder.
+
+    Raises:
+        InputError: the folder that the user chose begins with the home of somebody unknown.
+    """
     chosen = os.environ.get(CACHE_VARIABLE)
     if chosen is not None:
-        return None if chosen.strip().lower() in _OFF else Path(chosen).expanduser()
+        if chosen.strip().lower() in _OFF:
+            return None
+        try:
+            return Path(chosen).expanduser()
+        except RuntimeError:
+            raise InputError(f"{CACHE_VARIABLE}={chosen}: there is no such home folder") from None
+    try:
+        return _default_base() / "dpjax"
+    except RuntimeError:  # HOME is not set and the user has no entry, as in some containers
+        return None
+
+
+def _default_base() -> Path:
     if sys.platform == "darwin":
-        base = Path.home() / "Library" / "Caches"
-    elif os.name == "nt":
-        base = Path(os.environ.get("LOCALAPPDATA", Path.home()))
-    else:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return base / "dpjax"
+        return Path.home() / "Library" / "Caches"
+    if os.name == "nt":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home())
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 
 
 def versions() -> dict[str, str]:

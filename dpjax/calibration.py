@@ -15,7 +15,7 @@ from .diagnostics import Diagnostics, batch_means_ess, split_rhat
 from .engine import Run
 from .errors import InputError
 from .inference import regression_prior
-from .methods import method_named, run_method
+from .methods import check_seed, method_named, run_method
 from .models.linear_regression import LinearRegression
 from .sensitivity import regression_exponents, replace_one_l1
 from .simulation import Study, positive, simulate_study, whole
@@ -157,7 +157,7 @@ def calibrate(
         sensitivity: replaces the exact replace-one L1 sensitivity (16/3 for one feature).
         prior: None for S0's; parameters are drawn from it and it is the prior of the inference.
         simulate: "exact" or "clt" (statistics from the samplers' own normal approximation).
-        clip: clip records to [-1, 1] before summing (the model is then misspecified by construction).
+        clip: clip records to `bounds` before summing (the model is then misspecified by construction).
         chains, draws, thin, chains_per_batch, progress: of the run.
         stream: keep running sums only: memory does not grow with the number of draws.
         mmd: report the MMD to the non-private posterior (not when streaming).
@@ -176,8 +176,9 @@ def calibrate(
     for name, value in (("chains", chains), ("draws", draws), ("trials", trials)):
         whole(name, value)
     inferred = calibration_model(features, prior)
+    bounds = _checked_bounds(bounds)
     if sensitivity is None:
-        sensitivity = default_sensitivity(features, _checked_bounds(bounds))
+        sensitivity = default_sensitivity(features, bounds)
     if clip and simulate != "exact":
         raise InputError("clip needs simulate = 'exact': there are no records to clip otherwise")
     study = simulate_study(
@@ -185,8 +186,9 @@ def calibrate(
         cells,
         trials,
         sensitivity=sensitivity,
-        seed=whole("seed", seed + 1) - 1,
+        seed=check_seed(seed),
         simulate="clipped" if clip else simulate,
+        bounds=bounds,
     )
     return calibrate_study(
         study, method, chains=chains, draws=draws, thin=thin, stream=stream, mmd=mmd, seed=seed,

@@ -35,7 +35,7 @@ _BAR = options.Bar()
 Seed = Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of everything random.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite output files.")]
 Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write every number printed.")]
-Figure = Annotated[Path | None, typer.Option("--figure", metavar="PNG", help="Write a picture.")]
+Figure = Annotated[Path | None, typer.Option("--figure", metavar="FILE", help="Write a picture: .png, .pdf or .svg.")]
 Prior = Annotated[Path | None, typer.Option("--prior", metavar="TOML", help="Prior, in scaled units.")]
 Chains = Annotated[int, typer.Option(help="Chains per problem.")]
 Draws = Annotated[int, typer.Option(help="Draws kept per chain.")]
@@ -159,7 +159,7 @@ def fit(
     Example:
       dpjax fit release.json --output posterior.nc --json summary.json
     """
-    options.check_outputs([output, json, figure], [*releases, *([prior] if prior else [])], force)
+    options.check_outputs([output, json], [*releases, *([prior] if prior else [])], force, [figure])
     from dpjax.errors import require
     from dpjax.release import Release
 
@@ -225,7 +225,8 @@ def calibrate(
     seed: Seed = 0,
     json: Json = None,
     figure: Annotated[
-        Path | None, typer.Option("--figure", metavar="PNG", help="QQ and ECDF picture (one per combination).")
+        Path | None,
+        typer.Option("--figure", metavar="FILE", help="QQ and ECDF picture (one per combination): .png, .pdf or .svg."),
     ] = None,
     force: Force = False,
 ) -> int:
@@ -240,7 +241,7 @@ def calibrate(
     budgets = options.parse_several("--epsilon", epsilon, float, "numbers")
     pair = options.parse_pair("--bounds", bounds)
     pictures = _pictures(figure, sizes, budgets)
-    options.check_outputs([json, *pictures.values()], [prior] if prior else [], force)
+    options.check_outputs([json], [prior] if prior else [], force, [*pictures.values()])
     _prepare()
     if figure is not None:
         from dpjax.errors import require
@@ -285,9 +286,11 @@ def calibrate(
 def run(
     config: Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="The experiment.")],
     output: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the results; made if need be.")],
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run; a release is kept.")] = False,
     seed: Annotated[int | None, typer.Option(min=0, max=LARGEST_SEED, help="Replaces the config's seed.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Remove earlier results in the folder first.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Remove earlier results first, but for a release of the same table.")
+    ] = False,
 ) -> int:
     """Run a whole experiment: a release, posteriors by several methods, a calibration study.
 

@@ -31,6 +31,8 @@ from .samplers.base import LaneSampler
 
 #: From this many records on, positions and z - n mu are kept in float64 (the algebra stays float32).
 FLOAT64_ABOVE = 1_000_000
+#: Statistics beyond this many noise scales overflow when squared in float32.
+MOST_NOISE_UNITS = 1e15
 #: Streaming keeps at most this many batches of draws per chain.
 MOST_BATCHES = 32
 #: Result codes per chain.
@@ -70,6 +72,12 @@ class Problems:
             raise InputError("n must be at least 1 record in every problem")
         if not (np.isfinite(scale).all() and (scale > 0).all()):
             raise InputError("scale must be positive and finite in every problem")
+        with np.errstate(over="ignore"):
+            largest = max((np.abs(z) / scale).max(initial=0.0), (n[:, None] / scale).max(initial=0.0))
+        if len(z) and largest > MOST_NOISE_UNITS:
+            raise InputError(
+                f"z and n must be at most {MOST_NOISE_UNITS:g} noise scales; got {largest:g}: look at the noise scale"
+            )
         object.__setattr__(self, "z", z)
         object.__setattr__(self, "n", n)
         object.__setattr__(self, "scale", scale)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -13,18 +14,19 @@ from typing import Any
 import numpy as np
 
 from dpjax import _config, _files, _report, _runtime
-from dpjax._config import CalibrationSection, Config, Fit, Override
-from dpjax._experiment_files import Folder, check_folder, claim_folder
+from dpjax._config import CalibrationSection, Config, Fit, Override, ReleaseSection
+from dpjax._experiment_files import RELEASE, Folder, Found, check_folder, claim_folder
 from dpjax._table import read_columns
 from dpjax.calibration import Calibration, calibrate_study, calibration_model, default_sensitivity, non_private_draws
 from dpjax.calibration_statistics import Ranks
-from dpjax.errors import ConvergenceWarning, InputError, require
+from dpjax.engine import Problems
+from dpjax.errors import ConvergenceWarning, InputError, PrivacyWarning, require
 from dpjax.figures import calibration_figure, posteriors_figure, save_figure
 from dpjax.inference import fit, regression_prior
 from dpjax.methods import METHODS
 from dpjax.posterior import Posterior
 from dpjax.release import Release, release
-from dpjax.simulation import Study, simulate_study
+from dpjax.simulation import Study, positive, simulate_study
 from dpjax.statistics import to_unit
 
 #: Called with (what is running, parts done, parts in all).
@@ -99,9 +101,10 @@ def run(
     Args:
         config: path of a TOML file or its content (`dpjax._config` has the keys; experiments/README.md explains them).
         output: folder to write to, made if need be; None writes nothing.
-        resume: go on with what lies in `output`, which must come from the same config. A release that was drawn is
-            never drawn again.
-        force: remove the results in `output` first.
+        resume: go on with what lies in `output`. If the config has changed outside [data] and [release], the release
+            is kept and everything else runs again; if those have changed, the folder is refused.
+        force: remove the results in `output` first, except a release of the same [data] and [release]: a new one
+            needs another folder.
         seed: replaces the config's. The noise of a release cannot be seeded.
         progress: called between blocks of steps.
 
@@ -113,26 +116,35 @@ def run(
         MissingExtraError: a package of an extra is needed.
 
     Warns:
-        PrivacyWarning: a release was drawn; every further one of the same table adds its epsilon.
+        PrivacyWarning: a release was drawn (every further one of the same table adds its epsilon), or one that
+            lies in `output` is kept while the rest runs again.
         ConvergenceWarning: a result has not converged.
     """
     begin = time.perf_counter()
     if resume and force:
         raise InputError("resume and force exclude each other")
     typed, base = _config.load(config, seed)
-    fingerprint = _config.fingerprint(typed, base)
+    prints = _config.fingerprint(typed, base)
     target = None if output is None else Path(output)
+    found = Found.BEGIN
     if target is not None:
         for package in ("arviz", "h5netcdf", "matplotlib"):
             require(package, "report", "writing an experiment's results")
-        check_folder(target, fingerprint, resume, force)
-    prepared = _Prepared(typed, base)
+        found = check_folder(target, prints, resume, force)
+    prepared = _Prepared(typed, base, None if target is None else Folder(target), found)
     results = Results(typed.name, _config.plain(typed))
     results.versions, results.machine = _runtime.versions(), _runtime.machine()
     folder = None
     if target is not None:
         manifest = {"name": typed.name, "config": results.config, "versions": results.versions}
-        folder = claim_folder(target, fingerprint, manifest, resume, force)
+        folder = claim_folder(target, prints, manifest, resume, force)
+        if found is Found.KEEP_RELEASE:
+            warnings.warn(
+                f"output {target}: its release is kept (no epsilon is spent) and everything else runs again; "
+                "a new release needs another folder",
+                PrivacyWarning,
+                stacklevel=2,
+            )
 
     if typed.release is not None:
         results.release = _release(typed, prepared, folder)
@@ -148,9 +160,9 @@ def run(
 
 
 class _Prepared:
-    """Everything that can be wrong with a config's files, read before any work."""
+    """Everything that can be wrong with a config's files and with the folder's, read before any work."""
 
-    def __init__(self, config: Config, base: Path):
+    def __init__(self, config: Config, base: Path, folder: Folder | None = None, found: Found = Found.BEGIN):
         self.table: dict[str, np.ndarray] | None = None
         self.release: Release | None = None
         section = config.release
@@ -167,14 +179,55 @@ class _Prepared:
                 raise InputError(
                     f"release.file is of {self.release.records} records, the table has {records}: not the same table"
                 )
+        self.public = config.data is not None and config.data.data_is_public
+        self.drawn: Release | None = None  # by an earlier run
+        if section is not None and folder is not None and found is not Found.BEGIN and folder.file(RELEASE).exists():
+            self.drawn = Release.load(folder.file(RELEASE))
+        elif section is not None and self.release is None:
+            _rehearse(section, self.table)
+        known = self.drawn or self.release
+        if known is not None:
+            self.exact(known)
+        self.posteriors: dict[str, Posterior] = {}
+        self.calibrations: dict[str, Calibration] = {}
+        if folder is not None and found is Found.GO_ON:
+            self._read_parts(config, folder)
         self.fit_prior = _path(config.fit.prior, base) if config.fit else None
         self.study_prior = _path(config.calibration.prior, base) if config.calibration else None
-        if config.fit is not None:
-            features = self.release.features if self.release else (section.features or [] if section else [])
-            regression_prior(len(features), self.fit_prior)
+        if config.fit is not None and section is not None:
+            self._check_fit(section, known)
         if config.calibration is not None:
-            self.model = calibration_model(config.calibration.features, self.study_prior)
-        self.public = config.data is not None and config.data.data_is_public
+            self._check_study(config.calibration)
+
+    def _read_parts(self, config: Config, folder: Folder) -> None:
+        for method in config.fit.methods if config.fit and self.drawn else ():
+            posterior = folder.posterior(method)
+            if posterior is not None:
+                self.posteriors[method] = posterior
+        for method in config.calibration.methods if config.calibration else ():
+            calibration = folder.calibration(method)
+            if calibration is not None:
+                self.calibrations[method] = calibration
+
+    def _check_fit(self, section: ReleaseSection, known: Release | None) -> None:
+        """What `fit` would refuse, of a release that is not drawn yet as far as it is known."""
+        features = known.features if known else section.features or []
+        model = regression_prior(len(features), self.fit_prior)
+        if known is not None:
+            if known.scaling is None and self.fit_prior is None:
+                raise InputError("fit.prior is missing: the release is in raw units, which no default is made for")
+            _check_problem("release", model, known.records, known.scale, known.z, known.mechanism)
+        elif self.table is not None and section.epsilon is not None:
+            scale = default_sensitivity(len(features)) / section.epsilon
+            records = len(self.table[section.target or ""])
+            _check_problem(f"release.epsilon = {section.epsilon!r}", model, records, scale)
+
+    def _check_study(self, section: CalibrationSection) -> None:
+        self.model = calibration_model(section.features, self.study_prior)
+        self.sensitivity = section.sensitivity or default_sensitivity(section.features, section.bounds)
+        positive("calibration: the sensitivity of these bounds", self.sensitivity)
+        for records, epsilon in section.cells:
+            _check_problem(f"calibration.epsilon = {epsilon!r}", self.model, records, self.sensitivity / epsilon)
 
     def exact(self, published: Release) -> np.ndarray | None:
         """Exact statistics [D] in the units of the release; only of a table that is no secret."""
@@ -192,6 +245,45 @@ class _Prepared:
         return published.statistic.from_records(np.stack(columns[:-1], axis=1), columns[-1])
 
 
+def _check_problem(place: str, model: Any, records: int, scale: Any, z: Any = None, mechanism: str = "laplace") -> None:
+    """Refuse sizes that cannot be computed with. Sums of values in [-1, 1] are at most `records` before the noise."""
+    size = (1, model.statistic_dim)
+    z = np.broadcast_to(2.0 * records if z is None else z, size)
+    try:
+        Problems(z, np.array([float(records)]), np.broadcast_to(scale, size), model, mechanism)
+    except InputError as error:
+        raise InputError(f"{place}: {error}") from None
+
+
+def _rehearse(section: ReleaseSection, table: Any) -> None:
+    """Refuse everything that `release` refuses, without drawing noise.
+
+    It warns when all is checked and nothing is drawn yet; a warning that is an error stops it there.
+    """
+    require("opendp", "release", "releasing a private table")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", PrivacyWarning)
+        try:
+            _draw(section, table)
+        except PrivacyWarning:
+            return
+        except InputError as error:
+            raise InputError(f"[release]: {error}") from None
+    raise AssertionError("a release must warn before it draws")
+
+
+def _draw(section: ReleaseSection, table: Any) -> Release:
+    return release(
+        table,
+        target=section.target,
+        features=section.features,
+        bounds=section.bounds,
+        epsilon=section.epsilon,
+        mechanism=section.mechanism,
+        adjacency=section.adjacency,
+    )
+
+
 def _path(prior: Any, base: Path) -> Any:
     return base / prior if isinstance(prior, str) else prior
 
@@ -207,29 +299,18 @@ def _builtin_table() -> dict[str, np.ndarray]:
 def _release(config: Config, prepared: _Prepared, folder: Folder | None) -> Release:
     section = config.release
     assert section is not None
-    path = None if folder is None else folder.file("release.json")
-    if path is not None and path.exists():
-        return Release.load(path)  # a second draw would spend epsilon again
-    published = prepared.release
-    if published is None:
-        published = release(
-            prepared.table,
-            target=section.target,
-            features=section.features,
-            bounds=section.bounds,
-            epsilon=section.epsilon,
-            mechanism=section.mechanism,
-            adjacency=section.adjacency,
-        )
-    if path is not None:
-        published.save(path)
+    if prepared.drawn is not None:
+        return prepared.drawn  # a second draw would spend epsilon again
+    published = prepared.release or _draw(section, prepared.table)
+    if folder is not None:
+        published.save(folder.file(RELEASE))
     return published
 
 
 def _choose(section: Fit | CalibrationSection, method: str) -> dict[str, Any]:
     """chains, draws, thin and settings of one method."""
     own = section.method.get(method, Override())
-    chosen: dict[str, Any] = {"settings": own.settings or None}
+    chosen: dict[str, Any] = {"settings": _config.sampler_settings(method, own.settings) or None}
     for name in ("chains", "draws", "thin"):
         value = getattr(own, name)
         chosen[name] = getattr(section, name) if value is None else value
@@ -247,7 +328,7 @@ def _fit_all(
 ) -> None:
     assert results.release is not None
     for method in section.methods:
-        posterior = folder.posterior(method) if folder else None
+        posterior = prepared.posteriors.get(method)
         if posterior is None:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ConvergenceWarning)  # said below, with the method's name
@@ -277,15 +358,16 @@ def _calibrate_all(
     study: Study | None = None
     reference = None
     for method in section.methods:
-        calibration = folder.calibration(method) if folder else None
+        calibration = prepared.calibrations.get(method)
         if calibration is None:
             study = study or simulate_study(
                 prepared.model,
                 section.cells,
                 section.trials,
-                sensitivity=section.sensitivity or default_sensitivity(section.features, section.bounds),
+                sensitivity=prepared.sensitivity,
                 seed=seed,
                 simulate="clipped" if section.clip else section.simulate,
+                bounds=section.bounds,
             )
             wanted = section.mmd and not section.stream
             if wanted and reference is None and method != "non-private":
@@ -312,6 +394,8 @@ def _labelled(progress: Progress | None, label: str) -> Callable[[int, int], Non
 
 
 def _doubt(results: Results, method: str, sentences: Sequence[str]) -> None:
+    # here the advice is about keys of the config, which have the names of the options
+    sentences = [re.sub(r" \(--\w+\)", "", sentence) for sentence in sentences]
     results.doubts.setdefault(method, []).extend(sentences)
     for sentence in sentences:
         warnings.warn(sentence, ConvergenceWarning, stacklevel=4)

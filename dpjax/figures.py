@@ -160,9 +160,13 @@ def calibration_figure(
 
 
 def save_figure(figure, path: str | os.PathLike, force: bool = False) -> Path:
-    """Write a figure as PNG (or the format of the suffix); never overwrites without `force`."""
-    suffix = Path(path).suffix.lstrip(".") or "png"
-    return _files.write_with(path, lambda file: figure.savefig(file, format=suffix, dpi=150), force)
+    """Write a figure as PNG, PDF or SVG, by the suffix; never overwrites without `force`.
+
+    Raises:
+        InputError: another suffix, or as `dpjax._files.check_output`.
+    """
+    kind = _files.check_figure(path)
+    return _files.write_with(path, lambda file: figure.savefig(file, format=kind, dpi=150), force)
 
 
 def _ridge_panel(axis, posteriors: Mapping[str, Posterior], k: int, looks, scaled: bool) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from .engine import NON_FINITE, Problems
 from .errors import ConvergenceError, ConvergenceWarning, InputError
-from .methods import METHODS, method_named, run_method
+from .methods import METHODS, check_seed, method_named, run_method
 from .models.linear_regression import LinearRegression
 from .posterior import Posterior
 from .release import Release
@@ -61,7 +61,7 @@ def regression_prior(p: int, prior: Mapping[str, Any] | str | os.PathLike | None
         return LinearRegression.create(
             p, x_mean=table["mean"], kappa=table["kappa"], psi=table["psi"], nu=table["nu"], **merged
         )
-    except (TypeError, ValueError) as error:
+    except InputError as error:
         raise InputError(f"prior: {error}") from None
 
 
@@ -80,14 +80,14 @@ def _prior_report(model: LinearRegression, keys):
 
 
 def fit(
-    release: Release | str | os.PathLike | Sequence[Release | str | os.PathLike],
+    release: Release | str | os.PathLike | Sequence[Release | str | os.PathLike] | Any,
     *,
     method: str = "collapsed",
     prior: Mapping[str, Any] | str | os.PathLike | None = None,
     chains: int = 4,
     draws: int = 1000,
     thin: int | None = None,
-    seed: int = 0,
+    seed: int | Any = 0,
     settings: dict | None = None,
     exact: np.ndarray | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -113,6 +113,9 @@ def fit(
     """
     if isinstance(release, str | os.PathLike | Release):
         release = [release]
+    if not isinstance(release, Sequence) or not all(isinstance(r, str | os.PathLike | Release) for r in release):
+        raise InputError(f"release must be a Release or the path of a release file; got {type(release).__name__}")
+    seed = check_seed(seed)
     releases = [r if isinstance(r, Release) else Release.load(r) for r in release]
     if len(releases) != 1:
         raise InputError(f"fit takes one release for now; got {len(releases)} (several parties are not supported yet)")
@@ -120,6 +123,11 @@ def fit(
     entry = method_named(method)
     if entry.exact and exact is None:
         raise InputError(f"method {method!r} needs the exact statistics, which a release does not hold")
+    if one.scaling is None and prior is None:
+        raise InputError(
+            "the release is in raw units (scaling null), which the default prior is not made for: give a prior in "
+            "those units (--prior, prior=)"
+        )
     model = regression_prior(one.p, prior)
     problems = Problems(
         one.z[None],
@@ -165,6 +173,8 @@ def fit(
         prior=model.as_dict(),
         prior_draws=prior_draws,
         compile_seconds=run.compile_seconds,
+        rerun=bool(run.reruns),
+        rerun_seconds=run.rerun_seconds,
     )
     for sentence in posterior.warnings():
         warnings.warn(sentence, ConvergenceWarning, stacklevel=2)

@@ -92,6 +92,17 @@ def method_named(name: str) -> Method:
     return METHODS[name]
 
 
+def check_seed(seed: Any) -> int:
+    """Check a seed: a whole number from 0 to 2^31 - 1.
+
+    Raises:
+        InputError: it is not.
+    """
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**31:
+        raise InputError(f"seed must be a whole number from 0 to {2**31 - 1}; got {seed!r}")
+    return int(seed)
+
+
 def run_method(
     name: str,
     problems: Problems,
@@ -128,7 +139,10 @@ def run_method(
     unknown = set(settings or {}) - known
     if unknown:
         raise InputError(f"{name} has no setting {sorted(unknown)[0]!r}; it has {', '.join(sorted(known)) or 'none'}")
-    sampler = dataclasses.replace(sampler, **(settings or {}))  # type: ignore[type-var]
+    try:
+        sampler = dataclasses.replace(sampler, **(settings or {}))  # type: ignore[type-var]
+    except TypeError:
+        raise InputError(f"settings of {name}: a value has the wrong type: {settings}") from None
     if method.exact:
         if problems.exact is None:
             raise InputError(f"method {name!r} needs the exact statistics, which a release does not hold")

@@ -75,6 +75,7 @@ class Posterior:
     scaling: "bounds-to-[-1,1]", or None when the release is in raw units (then both units coincide).
     records, epsilon, delta, mechanism, adjacency: of the release.
     method: sampler; seconds: of the compiled run (compile_seconds apart); codes: [C] result codes, 0 is fine.
+    rerun: the first run had not converged and was replaced by a harder one with more chains, of rerun_seconds.
     prior: description of the prior, ready for JSON; prior_draws: [N, K] draws from it, scaled, or None.
     """
 
@@ -95,6 +96,8 @@ class Posterior:
     prior: Mapping[str, Any]
     prior_draws: np.ndarray | None = None
     compile_seconds: float | None = None
+    rerun: bool = False
+    rerun_seconds: float = 0.0
     kind: str = "linear-regression"
 
     def __post_init__(self) -> None:
@@ -144,6 +147,8 @@ class Posterior:
             "seconds": self.seconds,
             "compile_seconds": self.compile_seconds,
             "method": self.method,
+            "rerun": self.rerun,
+            "rerun_seconds": self.rerun_seconds,
             "chains": self.draws.shape[0],
             "draws": self.draws.shape[1],
             "codes": [int(code) for code in self.codes],
@@ -170,12 +175,19 @@ class Posterior:
             for name, row in rows.items()
         ]
         widths = [max(len(line[i]) for line in [head, *body]) for i in range(len(head))]
-        units = "scaled units" if scaled or self.scaling is None else "user's units"
+        units = "scaled units" if scaled and self.scaling is not None else "user's units"
+        epsilon = f"epsilon = {self.epsilon:g}" if np.isfinite(self.epsilon) else "epsilon not stated"
         title = (
-            f"{self.method}: n = {self.records}, epsilon = {self.epsilon:g}, {self.draws.shape[0]} chains x "
+            f"{self.method}: n = {self.records}, {epsilon}, {self.draws.shape[0]} chains x "
             f"{self.draws.shape[1]} draws, {units}, 90% interval"
         )
-        return "\n".join([title, *_lines(head, body, widths)])
+        lines = [title, *_lines(head, body, widths)]
+        if self.rerun:
+            lines.append(
+                "the first run had not converged: this is a harder one with more chains "
+                f"({self.rerun_seconds:.2f} s of reruns)"
+            )
+        return "\n".join(lines)
 
     def describe(self, name: str) -> str:
         """What a regression parameter is, in terms of the user's variables; "" for other families."""

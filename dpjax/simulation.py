@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import jax
@@ -40,11 +40,15 @@ class Study:
 
 
 @lru_cache(maxsize=16)
-def _program(kind: str, simulate: str):
+def _program(kind: str, simulate: str, bounds: tuple[float, float]):
     def one(model: LinearRegression, key, n, scale):
         k_prior, k_data, k_noise = jax.random.split(key, 3)
         phi = model.sample_prior(k_prior)
-        draw = {"exact": LinearRegression.simulate, "clt": simulate_clt, "clipped": simulate_clipped}[simulate]
+        draw = {
+            "exact": LinearRegression.simulate,
+            "clt": simulate_clt,
+            "clipped": partial(simulate_clipped, bounds=bounds),
+        }[simulate]
         exact = draw(model, k_data, phi, n)
         noise = MECHANISMS[kind](scale).simulate(k_noise, (), scale.dtype)
         return model.report(phi), exact, exact + noise
@@ -63,6 +67,7 @@ def simulate_study(
     seed: int,
     mechanism: str = "laplace",
     simulate: str = "exact",
+    bounds: tuple[float, float] = (-1.0, 1.0),
 ) -> Study:
     """Draw `trials` problems for each cell (records, epsilon).
 
@@ -73,7 +78,7 @@ def simulate_study(
         sensitivity: of the statistic in the mechanism's norm; the noise scale is sensitivity / epsilon.
         seed: problem i is keyed by (seed, i) whatever the number of problems.
         mechanism: "laplace".
-        simulate: "exact" (records from the model, unclipped, as in S0), "clipped" (the same, clipped to [-1, 1]) or
+        simulate: "exact" (records from the model, unclipped, as in S0), "clipped" (the same, clipped to `bounds`) or
             "clt" (statistics from the normal approximation that the samplers use).
 
     Raises:
@@ -96,7 +101,9 @@ def simulate_study(
         keys = jax.vmap(lambda i: jax.random.fold_in(jax.random.key(seed, impl="threefry2x32"), i))(
             jnp.arange(len(n), dtype=jnp.uint32)
         )
-        out = _program(mechanism, simulate)(model.astype(jnp.float64), keys, jnp.asarray(n), jnp.asarray(scale))
+        out = _program(mechanism, simulate, tuple(bounds))(
+            model.astype(jnp.float64), keys, jnp.asarray(n), jnp.asarray(scale)
+        )
         truth, exact, z = (np.asarray(x) for x in out)
     return Study(Problems(z, n, scale, model, mechanism, exact), truth, cells, trials, sensitivity, simulate)
 

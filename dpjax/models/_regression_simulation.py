@@ -82,15 +82,15 @@ def simulate_clt(model, key, phi, n):
     return n * mean + jnp.sqrt(n) * deviation
 
 
-def simulate_clipped(model, key, phi, n, bound: float = 1.0, chunk: int = 1000):
-    """Sums over n records drawn one by one and clipped to [-bound, bound] (n traced; work grows with n)."""
+def simulate_clipped(model, key, phi, n, bounds: tuple[float, float] = (-1.0, 1.0), chunk: int = 1000):
+    """Sums over n records drawn one by one and clipped to `bounds` (n traced; work grows with n)."""
     m, g, _ = _one_chain(model, phi)
     q = m.shape[0]
 
     def body(k, carry):
         total, second = carry
         normals = random.normal(random.fold_in(key, k), (chunk, q), phi.dtype)
-        rows = jnp.clip(m[None] + normals @ g.T, -bound, bound)
+        rows = jnp.clip(m[None] + normals @ g.T, *bounds)
         number = k.astype(phi.dtype) * chunk + jnp.arange(chunk, dtype=phi.dtype)
         rows = rows * (number < n).astype(phi.dtype)[:, None]
         return total + rows.sum(0), second + rows.T @ rows

@@ -79,7 +79,9 @@ def test_clipped_records_without_clipping_have_the_models_moments():
     phi = model.sample_prior(jax.random.key(3))
     keys = jax.random.split(jax.random.key(4), 2000)
     sums = np.asarray(
-        jax.jit(jax.vmap(lambda k: simulate_clipped(model, k, phi, jnp.float32(37.0), bound=1e3, chunk=16)))(keys)
+        jax.jit(jax.vmap(lambda k: simulate_clipped(model, k, phi, jnp.float32(37.0), bounds=(-1e3, 1e3), chunk=16)))(
+            keys
+        )
     )
     mean, covariance = (np.asarray(x) for x in model.moments(phi))
     error = np.sqrt(37 * np.diag(covariance) / 2000)

@@ -468,3 +468,23 @@ def test_as_a_process(folder):
     for words in (["--help"], ["fit", "--help"], ["check", "given.json"], release_command(), ["fit", "none.json"]):
         done = call("-c", script, *words)
         assert done.stdout.splitlines()[-1] == f"False {2 if words[-1] == 'none.json' else 0}", done
+
+
+@pytest.mark.parametrize("name", ["picture.xyz", "picture", "picture.jpg"])
+@pytest.mark.parametrize("command", ["fit", "calibrate"])
+def test_unknown_picture_formats_are_refused_before_any_work(folder, capsys, monkeypatch, name, command):
+    monkeypatch.setattr(dpjax, command, lambda *_, **__: pytest.fail("work was done"))
+    words = {
+        "fit": ["fit", "given.json"],
+        "calibrate": ["calibrate", "linear-regression", "--records", "10,20", "--epsilon", "1"],
+    }
+    refused(capsys, folder, [*words[command], "--figure", name], says=".png, .pdf or .svg")
+
+
+def test_cache_in_the_home_of_nobody(folder):
+    root = str(Path(dpjax.__file__).parents[1])
+    env = {**os.environ, "DPJAX_CACHE": "~nosuchuser/x", "PYTHONPATH": root}
+    words = [sys.executable, "-m", "dpjax", "fit", "given.json"]
+    done = subprocess.run(words, env=env, capture_output=True, text=True)
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.startswith("error: DPJAX_CACHE") and done.stderr.count("\n") == 1

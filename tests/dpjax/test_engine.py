@@ -137,7 +137,8 @@ def _once(mask):
     return failed
 
 
-def test_non_finite_chains_get_a_code():
+def test_non_finite_chains_get_a_code(monkeypatch):
+    monkeypatch.setattr("dpjax.engine.MOST_NOISE_UNITS", np.inf)  # else such a statistic is refused
     model = LinearRegression.s0(1)
     z = np.zeros((2, 5))
     z[1] = 1e38  # squares overflow float32
@@ -179,6 +180,7 @@ def test_bad_sizes_are_refused(study, change, match):
         ("n", np.array([np.nan, 3.0])),
         ("scale", np.zeros((2, 5))),
         ("scale", np.full((2, 5), np.inf)),
+        ("scale", np.full((2, 5), 1e-30)),
         ("mechanism", "gauss"),
     ],
 )

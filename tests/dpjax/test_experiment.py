@@ -1,5 +1,6 @@
 """`run`: configs, folders, resuming, and that the files say what is printed."""
 
+import dataclasses
 import json
 import tomllib
 import warnings
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 import dpjax
-from dpjax import _config, _runtime, experiment
+from dpjax import _config, _noise, _runtime, experiment
 from dpjax.cli import main
 from dpjax.errors import ConvergenceWarning, InputError, PrivacyWarning
 from dpjax.posterior import _number
@@ -212,8 +213,11 @@ def test_run_writes_what_it_prints_and_resumes(folder, capsys, monkeypatch):
     monkeypatch.setattr(experiment, "calibrate_study", real)
     assert main(words) == 2
     assert "--resume" in capsys.readouterr().err
-    assert main([*words, "--resume", "--seed", "6"]) == 2
-    assert "another config" in capsys.readouterr().err
+    config = (folder / "config.toml").read_text()
+    (folder / "config.toml").write_text(config.replace("epsilon = 1.0", "epsilon = 2.0"))
+    assert main([*words, "--resume"]) == 2
+    assert "another table, [data] or [release]" in capsys.readouterr().err
+    (folder / "config.toml").write_text(config)
     assert main([*words, "--resume"]) == 0  # naive and non-private are comparisons
     out, err = capsys.readouterr()
     assert "adds its epsilon" not in err  # no second draw
@@ -294,6 +298,14 @@ def test_run_from_a_release_file_without_output(folder):
     slope = results.posteriors["non-private"].summary()["parameters"]["theta[1]"]["mean"]
     assert slope == pytest.approx(np.polyfit(rows["x"], rows["y"], 1)[0], abs=0.15)
     assert results.trusted
+    raw = dataclasses.replace(published, scaling=None)
+    raw.save(folder / "raw.json")
+    with pytest.raises(InputError, match="fit.prior"):
+        dpjax.run(
+            small(release=None, calibration=None, fit={"prior": None}) | {"release": {"file": "raw.json"}},
+            folder / "raw",
+        )
+    assert not (folder / "raw").exists()
     (folder / "other.csv").write_text("x,y\n1,2\n3,4\n")
     with pytest.raises(InputError, match="not the same table"):
         dpjax.run(
@@ -309,15 +321,173 @@ def test_doubts_set_trust_only_for_methods_that_claim_to_be_right():
     assert not results.trusted
 
 
-def test_fingerprint_sees_public_files_only(folder):
-    typed, base = _config.load("config.toml")
-    first = _config.fingerprint(typed, base)
+def test_fingerprints_see_public_files_only(folder):
+    def prints(**changes):
+        return _config.fingerprint(*_config.load(small(**changes)))
+
+    private = {"data": {"data_is_public": False}, "fit": {"methods": ["naive"]}}
+    first, hidden = prints(), prints(**private)
+    (folder / "prior.toml").write_text("sigma2_shape = 5\n")
+    for before, now in ((first, prints()), (hidden, prints(**private)), (first, prints(seed=9))):
+        assert now.whole != before.whole and now.release == before.release
+    assert prints(release={"epsilon": 2.0}).release != first.release
+    first, hidden = prints(), prints(**private)
     with (folder / "table.csv").open("a") as table:
         table.write("5,10\n")
-    assert _config.fingerprint(typed, base) == first
-    (folder / "prior.toml").write_text("sigma2_shape = 5\n")
-    assert _config.fingerprint(typed, base) != first
-    assert _config.fingerprint(_config.load("config.toml", seed=9)[0], base) != first
+    assert prints(**private) == hidden
+    assert prints().release != first.release and prints().whole != first.whole
+
+
+RELEASE_ONLY = {"fit": None, "calibration": None}
+SETTINGS = [
+    ("gibbs", {"burn_im": 5}, "burn_im"),
+    ("gibbs", {"burn_in": "5"}, "burn_in"),
+    ("gibbs", {"burn_in": -1}, "burn_in"),
+    ("gibbs", {"burn_in": True}, "burn_in"),
+    ("gibbs", {"project": 1}, "project"),
+    ("gibbs", {"name": "x"}, "name"),
+    ("collapsed", {"target": 1.5}, "target"),
+    ("collapsed", {"target": "high"}, "target"),
+    ("collapsed", {"max_step": float("nan")}, "max_step"),
+    ("collapsed", {"dispersion": float("inf")}, "dispersion"),
+    ("collapsed", {"warmup": 30}, "warmup"),
+    ("collapsed", {"leapfrogs": 2.5}, "leapfrogs"),
+    ("naive", {"burn_in": 5}, "burn_in"),
+]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [({"release": {"epsilon": value}}, "epsilon") for value in (0.0, -1.0, float("nan"), float("inf"), 1e-320)]
+    + [
+        ({"release": {"bounds": {"x": pair, "y": [-5, 25]}}}, "bounds")
+        for pair in ([10, 0], [1, 1], [float("nan"), 1], [0, float("inf")])
+    ]
+    + [
+        ({"release": {"bounds": {"x": [0, 10]}}}, "bounds"),
+        ({"release": {"bounds": {"x": [0, 10], "y": [0, 1], "z": [0, 1]}}}, "bounds"),
+        ({"release": {"mechanism": "gaussian"}}, "mechanism"),
+        ({"release": {"adjacency": "add-remove"}}, "adjacency"),
+        ({"release": {"features": []}}, "features"),
+        ({"release": {"features": ["x", "x"]}}, "x"),
+        ({"release": {"target": "x"}}, "x"),
+        ({"calibration": {"chains_per_batch": 1}}, "calibration.chains_per_batch"),
+        ({"calibration": {"chains_per_batch": 4, "method": {"naive": {"chains": 8}}}}, "calibration.chains_per_batch"),
+        ({"calibration": {"stream": True, "draws": 1}}, "calibration.draws"),
+        ({"release": {"epsilon": 1e20}}, "release.epsilon"),
+        ({"calibration": {"epsilon": 1e-320}}, "calibration.epsilon"),
+        ({"calibration": {"epsilon": [1, 1e20]}}, "calibration.epsilon"),
+        ({"calibration": {"bounds": [-1e200, 1e200]}}, "bounds"),
+        ({"calibration": {"records": 2**60}}, "calibration.records"),
+        ({"calibration": {"prior": {"sigma2_shape": -1}}}, "sigma2_shape"),
+        ({"fit": {"method": {"naive": {"thin": 30}}}}, "fit.method.naive.thin"),
+    ]
+    + [
+        ({part: {"methods": [method], "method": {method: {"settings": settings}}}}, f"{part}.method.{method}.settings")
+        for part in ("fit", "calibration")
+        for method, settings, _ in SETTINGS
+    ],
+)
+def test_everything_is_checked_before_the_noise(folder, monkeypatch, change, says):
+    monkeypatch.setattr(_noise, "add_laplace_noise", lambda *_: pytest.fail("noise was drawn"))
+    before = files(folder)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(InputError) as error:
+            dpjax.run(small(**change), folder / "out")
+    assert says in str(error.value) and "\n" not in str(error.value)
+    assert files(folder) == before and not (folder / "out").exists()
+
+
+@pytest.mark.parametrize(("method", "settings", "says"), SETTINGS)
+def test_settings_that_are_refused_are_named(method, settings, says):
+    with pytest.raises(InputError, match=says):
+        _config.sampler_settings(method, settings)
+
+
+def test_settings_get_their_types():
+    typed = _config.sampler_settings("collapsed", {"jitter": 0, "leapfrogs": 3})
+    assert typed == {"jitter": 0.0, "leapfrogs": 3} and isinstance(typed["jitter"], float)
+
+
+@pytest.mark.parametrize("how", ["resume", "force"])
+def test_a_changed_config_costs_no_second_release(folder, monkeypatch, capsys, how):
+    """Only another table, [data] or [release] does."""
+    target = folder / "out"
+    private = {"data": {"data_is_public": False}, "calibration": None}
+    one = small(**private, fit={"methods": ["naive"]})
+    with pytest.warns(PrivacyWarning):
+        dpjax_run_quietly(one, target)
+    drawn = (target / "release.json").read_bytes()
+    monkeypatch.setattr(_noise, "add_laplace_noise", lambda *_: pytest.fail("noise was drawn"))
+    changed = small(**private, fit={"methods": ["naive"], "draws": 80, "method": None}, seed=8, name="other")
+    with pytest.warns(PrivacyWarning, match="its release is kept"):
+        results = dpjax_run_quietly(changed, target, **{how: True})
+    assert results.posteriors["naive"].draws.shape[1] == 80
+    assert (target / "release.json").read_bytes() == drawn
+    assert json.loads((target / "run.json").read_text())["name"] == "other"
+    # what the new config does not name is gone
+    with pytest.warns(PrivacyWarning, match="its release is kept"):
+        dpjax_run_quietly(small(**private | {"fit": None}), target, **{how: True})
+    assert files(target) == ["release.json", "results.json", "results.txt", "run.json"]
+    # the next one is the same run again: nothing to say
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        dpjax.run(small(**private | {"fit": None}), target, resume=True)
+    assert (target / "release.json").read_bytes() == drawn
+
+
+def test_resume_refuses_another_public_table_and_other_studies(folder):
+    target = folder / "out"
+    with pytest.warns(PrivacyWarning):
+        dpjax.run(small(**RELEASE_ONLY), target)
+    drawn = (target / "release.json").read_bytes()
+    table = (folder / "table.csv").read_text()
+    (folder / "table.csv").write_text(table.replace("\n", "\n5,10\n", 1))
+    for content in (small(**RELEASE_ONLY), small(calibration=None)):
+        with pytest.raises(InputError, match="another table"):
+            dpjax.run(content, target, resume=True)
+    assert (target / "release.json").read_bytes() == drawn
+    study = {"data": None, "release": None, "fit": None}
+    dpjax_run_quietly(small(**study), folder / "study")
+    with pytest.raises(InputError, match="another config"):
+        dpjax.run(small(**study, seed=6), folder / "study", resume=True)
+
+
+@pytest.mark.parametrize("damage", ["empty", "cut", "text", "changed", "other"])
+def test_broken_parts_are_named(folder, capsys, damage):
+    private = CONFIG.replace("data_is_public = true", "").replace('"non-private", ', "").replace(', "non-private"', "")
+    (folder / "config.toml").write_text(private)
+    words = ["run", "config.toml", "--output", "out", "--resume"]
+    assert main(words) == 0
+    capsys.readouterr()
+    for name in ("posterior_naive.npz", "calibration_naive.npz"):
+        path = folder / "out" / "parts" / name
+        good = path.read_bytes()
+        middle = len(good) // 2
+        broken = {
+            "empty": b"",
+            "cut": good[:middle],
+            "text": b"not an archive",
+            "changed": good[: middle - 50] + bytes(100) + good[middle + 50 :],
+        }
+        if damage == "other":
+            np.savez(path, meta=np.array("{}"))
+        else:
+            path.write_bytes(broken[damage])
+        before = {item: (folder / "out" / item).read_bytes() for item in files(folder / "out")}
+        assert main(words) == 2
+        out, err = capsys.readouterr()
+        assert out == "" and err.count("\n") == 1 and name in err and "remove it" in err
+        assert before == {item: (folder / "out" / item).read_bytes() for item in files(folder / "out")}
+        path.write_bytes(good)
+
+
+def test_advice_inside_run_names_keys_not_options():
+    results = experiment.Results("x", {})
+    with pytest.warns(ConvergenceWarning):
+        experiment._doubt(results, "naive", ["run more draws (--draws) and chains (--chains)"])
+    assert results.doubts["naive"] == ["run more draws and chains"]
 
 
 def test_cache_folder_can_be_moved_and_switched_off(monkeypatch, tmp_path):
@@ -328,3 +498,16 @@ def test_cache_folder_can_be_moved_and_switched_off(monkeypatch, tmp_path):
         assert _runtime.cache_folder() is None
     monkeypatch.delenv("DPJAX_CACHE")
     assert "dpjax" in str(_runtime.cache_folder())
+
+
+def test_no_home_folder_is_no_cache(monkeypatch):
+    def nobody(*_):
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", nobody)
+    for name in ("DPJAX_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    assert _runtime.cache_folder() is None
+    monkeypatch.setenv("DPJAX_CACHE", "~nosuchuser/x")
+    with pytest.raises(InputError, match="DPJAX_CACHE"):
+        _runtime.cache_folder()

@@ -100,7 +100,45 @@ def test_missing_prior_file():
         regression_prior(1, "nowhere.toml")
 
 
+def test_a_raw_release_needs_a_prior_in_its_units():
+    raw = _release(scaling=None, bounds=None, privacy=None)
+    with pytest.raises(InputError, match="raw units"):
+        dpjax.fit(raw)
+    posterior = dpjax.fit(raw, method="naive", prior={"sigma2_scale": 1.0}, draws=20)
+    assert "epsilon not stated" in posterior.table() and "scaled units" not in posterior.table()
+
+
+@pytest.mark.parametrize("seed", [-1, 2.5, "x", None, True])
+def test_bad_seeds_are_refused(seed):
+    with pytest.raises(InputError, match="seed"):
+        dpjax.fit(_release(), seed=seed)
+
+
+@pytest.mark.parametrize(
+    "prior, match",
+    [
+        ({"theta_mean": ["a", "b"]}, "2 finite numbers"),
+        ({"theta_mean": [0, [1]]}, "2 finite numbers"),
+        ({"theta_mean": True}, "2 finite numbers"),
+        ({"sigma2_scale": 1e-320}, "1e-12"),
+        ({"sigma2_scale": 1e39}, "1e\\+12"),
+    ],
+)
+def test_priors_that_overflow_or_are_no_numbers(prior, match):
+    with pytest.raises(InputError, match=match):
+        regression_prior(1, prior)
+
+
+def test_a_rerun_is_said():
+    again = dpjax.fit(_release(), draws=5, chains=1, seed=1)
+    assert again.rerun and again.draws.shape[0] > 1
+    assert "harder" in again.table() and again.summary()["rerun"] and again.summary()["rerun_seconds"] > 0
+
+
 def test_refusals():
+    for bad in (None, 5, {"format": "dpjax-release"}):
+        with pytest.raises(InputError, match="release"):
+            dpjax.fit(bad)
     with pytest.raises(InputError, match="one release"):
         dpjax.fit([_release(), _release()])
     with pytest.raises(InputError, match="exact statistics"):
