@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import dpjax
-from dpjax import _config, _noise, _runtime, experiment
+from dpjax import _config, _experiment_checks, _noise, _runtime, experiment
 from dpjax.cli import main
 from dpjax.errors import ConvergenceWarning, InputError, PrivacyWarning
 from dpjax.posterior import _number
@@ -178,7 +178,7 @@ def test_committed_configs_are_valid():
 
 def test_built_in_table_is_the_raw_one():
     pytest.importorskip("sklearn")
-    table = experiment._builtin_table()
+    table = _experiment_checks.builtin_table()
     assert {"bmi", "progression", "age", "s6"} <= set(table)
     assert len(table["bmi"]) == 442 and 20 < table["bmi"].mean() < 30
 
@@ -300,7 +300,7 @@ def test_run_from_a_release_file_without_output(folder):
     assert results.trusted
     raw = dataclasses.replace(published, scaling=None)
     raw.save(folder / "raw.json")
-    with pytest.raises(InputError, match="fit.prior"):
+    with pytest.raises(InputError, match=r"fit\.prior"):
         dpjax.run(
             small(release=None, calibration=None, fit={"prior": None}) | {"release": {"file": "raw.json"}},
             folder / "raw",
