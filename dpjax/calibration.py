@@ -76,8 +76,18 @@ class Calibration:
             "ess_per_second": self.ess_per_second,
             "chains_in_call": self.chains_in_call,
             "verdict": self.verdict(),
+            "over_cells": self.over_cells(),
             "warnings": self.warnings(),
             "settings": self.settings,
+        }
+
+    def over_cells(self) -> dict[str, float]:
+        """The figures under the table: smallest median min-ESS, averages over cells, reruns in all."""
+        return {
+            "min_ess_median": float(min(c["min_ess_median"] for c in self.cells)),
+            "min_ess_below_50": float(np.mean([c["min_ess_below_50"] for c in self.cells])),
+            "rhat_above_1_05": float(np.mean([c["rhat_above_1_05"] for c in self.cells])),
+            "reruns": int(sum(c["reruns"] for c in self.cells)),
         }
 
     def table(self) -> str:
@@ -94,15 +104,15 @@ class Calibration:
         widths = [max(len(r[i]) for r in [head, *rows]) for i in range(len(head))]
         lines = ["  ".join(x.rjust(w) for x, w in zip(r, widths, strict=True)) for r in [head, *rows]]
         verdict = self.verdict()
-        minimum = min(cell["min_ess_median"] for cell in self.cells)
+        over = self.over_cells()
         lines += [
             "",
             f"method {self.method}: {self.chains_in_call} chains in one call, {self.seconds:.2f} s "
             f"(compile {self.compile_seconds:.1f} s), {self.ess_per_second:,.0f} ESS/s, "
-            f"{sum(c['reruns'] for c in self.cells)} problems rerun in {self.rerun_seconds:.2f} s",
-            f"median min-ESS (worst cell) {minimum:.0f}; "
-            f"min-ESS < 50: {np.mean([c['min_ess_below_50'] for c in self.cells]):.4f}; "
-            f"R-hat > 1.05: {np.mean([c['rhat_above_1_05'] for c in self.cells]):.4f}",
+            f"{over['reruns']} problems rerun in {self.rerun_seconds:.2f} s",
+            f"median min-ESS (worst cell) {over['min_ess_median']:.0f}; "
+            f"min-ESS < 50: {over['min_ess_below_50']:.4f}; "
+            f"R-hat > 1.05: {over['rhat_above_1_05']:.4f}",
             f"uniformity at family-wise 1% (Holm): {'not rejected' if verdict['uniformity_passed'] else 'REJECTED'}; "
             f"95% coverage in its family-wise 99.9% band: {'yes' if verdict['coverage_passed'] else 'NO'}",
         ]

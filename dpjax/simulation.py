@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
@@ -44,12 +44,12 @@ def _program(kind: str, simulate: str, bounds: tuple[float, float]):
     def one(model: LinearRegression, key, n, scale):
         k_prior, k_data, k_noise = jax.random.split(key, 3)
         phi = model.sample_prior(k_prior)
-        draw = {
+        draws: dict[str, Callable[..., Any]] = {
             "exact": LinearRegression.simulate,
             "clt": simulate_clt,
             "clipped": partial(simulate_clipped, bounds=bounds),
-        }[simulate]
-        exact = draw(model, k_data, phi, n)
+        }
+        exact = draws[simulate](model, k_data, phi, n)
         noise = MECHANISMS[kind](scale).simulate(k_noise, (), scale.dtype)
         return model.report(phi), exact, exact + noise
 

@@ -81,5 +81,7 @@ def leapfrog(
         value, gradient = log_density_and_grad(x[..., 0])
         return value[None], gradient[..., None]
 
-    batch_of_one = (x[..., None] for x in (position, momentum, inverse_factor, step_size))
-    return Trajectory(*(x[..., 0] for x in leapfrog_lanes(lanes, *batch_of_one, steps)))
+    end = leapfrog_lanes(
+        lanes, position[..., None], momentum[..., None], inverse_factor[..., None], step_size[..., None], steps
+    )
+    return Trajectory(*(x[..., 0] for x in end))

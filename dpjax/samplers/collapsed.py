@@ -149,6 +149,8 @@ class Collapsed:
             raise InputError("leapfrogs and window must be at least 1 and mode_steps at least 2")
         if self.warmup % self.window or self.warmup < 4 * self.window:
             raise InputError(f"warmup must be a multiple of the window {self.window}, at least 4; got {self.warmup}")
+        if not (0.0 < self.max_step < float("inf") and 0.0 <= self.dispersion < float("inf")):
+            raise InputError("max_step must be positive and dispersion at least 0, both finite")
         if not 0.0 < self.target < 1.0 or not 0.0 <= self.jitter < 1.0:
             raise InputError("target must lie in (0, 1) and jitter in [0, 1)")
 
