@@ -33,13 +33,12 @@ from ..kernels.products import (
 from ..kernels.symmetric import gram_lanes, matmul_lanes, matvec_lanes, take
 from . import _regression_conjugate as conjugate
 from . import _regression_simulation as simulation
+from ._hyperparameters import check_sizes, matrix, positive, vector
 from ._regression_simulation import below_diagonal
 from .base import Model, Observed
 
 #: Beyond this the D x D matrices of a step are hopeless; nothing above 9 features has been measured.
 MOST_FEATURES = 30
-#: Hyperparameters outside overflow or vanish in float32 arithmetic.
-SMALLEST, LARGEST = 1e-12, 1e12
 
 
 @cache
@@ -102,37 +101,6 @@ class LinearRegression(Model):
             )
         q = p + 1
 
-        def numbers(name, value, wanted):
-            try:
-                array = np.asarray(value)
-            except ValueError:  # ragged
-                array = np.asarray(None)
-            if array.dtype.kind not in "iuf":
-                raise InputError(f"{name} must be {wanted}; got {value!r}")
-            return array.astype(np.float64)
-
-        def vector(name, value, size):
-            value = numbers(name, value, f"{size} finite numbers")
-            value = np.full(size, float(value)) if value.ndim == 0 else value
-            if value.shape != (size,) or not np.isfinite(value).all():
-                raise InputError(f"{name} must be {size} finite numbers; got shape {value.shape}: {value}")
-            return value
-
-        def matrix(name, value, size):
-            value = numbers(name, value, f"a finite {size} x {size} matrix")
-            value = float(value) * np.eye(size) if value.ndim == 0 else value
-            if value.shape != (size, size) or not np.isfinite(value).all():
-                raise InputError(f"{name} must be a finite {size} x {size} matrix; got shape {value.shape}")
-            if np.abs(value - value.T).max() > 1e-8 * np.abs(value).max() or np.linalg.eigvalsh(value)[0] <= 0:
-                raise InputError(f"{name} must be symmetric and positive definite; got {value.tolist()}")
-            return value
-
-        def positive(name, value, above=0.0):
-            array = numbers(name, value, f"a finite number above {above:g}")
-            if array.ndim != 0 or not np.isfinite(array) or array <= above:
-                raise InputError(f"{name} must be a finite number above {above:g}; got {value!r}")
-            return float(array)
-
         leaves = {
             "theta_mean": vector("theta_mean", theta_mean, q),
             "theta_precision": matrix("theta_precision", theta_precision, q),
@@ -143,10 +111,7 @@ class LinearRegression(Model):
             "psi": matrix("psi", psi, p),
             "nu": positive("nu", 49.0 + p if nu is None else nu, above=p - 1.0),
         }
-        for name, value in leaves.items():
-            size = np.abs(value)[np.nonzero(value)] if np.ndim(value) else np.abs(np.array([value]))
-            if size.size and not (SMALLEST <= size.min() and size.max() <= LARGEST):
-                raise InputError(f"{name} must lie between {SMALLEST:g} and {LARGEST:g} in size; got {value}")
+        check_sizes(leaves)
         return cls(**{name: jnp.asarray(value, dtype) for name, value in leaves.items()})
 
     @classmethod
