@@ -67,8 +67,10 @@ def test_metropolis_step_keeps_a_skewed_law():
 
     def step(x, key):
         k_u, k_a = jax.random.split(key)
-        end = leapfrog_lanes(skewed, x, jax.random.normal(k_u, x.shape), f, jnp.full(chains, 0.7, jnp.float32), 3)
-        accept = jax.random.uniform(k_a, (chains,)) < jnp.exp(jnp.minimum(end.log_ratio, 0.0))
+        end = leapfrog_lanes(
+            skewed, x, jax.random.normal(k_u, x.shape, x.dtype), f, jnp.full(chains, 0.7, jnp.float32), 3
+        )
+        accept = jax.random.uniform(k_a, (chains,), x.dtype) < jnp.exp(jnp.minimum(end.log_ratio, 0.0))
         x = jnp.where(accept[None], end.position, x)
         return x, x
 
