@@ -8,13 +8,13 @@ import json
 import math
 import os
 import re
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_type_hints
 
 import msgspec
 
+from dpjax._files import read_toml
 from dpjax.errors import InputError
 
 BUILTIN = ("diabetes",)
@@ -125,7 +125,7 @@ def load(config: Mapping[str, Any] | str | os.PathLike, seed: int | None = None)
     """
     if isinstance(config, str | os.PathLike):
         path = Path(config)
-        content, folder, where = _read(path), path.parent, f"config {path}: "
+        content, folder, where = read_toml(path, "config "), path.parent, f"config {path}: "
     elif isinstance(config, Mapping):
         content, folder, where = dict(config), Path(), "config: "
     else:
@@ -362,15 +362,6 @@ def _file_hash(path: Path) -> str:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"config {path}: cannot be read ({error.strerror})") from None
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InputError(f"config {path}: is not TOML: {error}") from None
 
 
 def _readable(message: str) -> str:

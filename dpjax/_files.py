@@ -6,6 +6,7 @@ import json
 import math
 import os
 import tempfile
+import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -130,3 +131,21 @@ def _move_new(temporary: Path, path: Path) -> None:
     except OSError:  # a file system without hard links: a short gap between check and move remains
         check_output(path)
         os.replace(temporary, path)
+
+
+def read_toml(path: Path, what: str = "") -> dict[str, Any]:
+    """Content of a TOML file.
+
+    Args:
+        path: the file.
+        what: put before the path in an error ("config ").
+
+    Raises:
+        InputError: it cannot be read or is not TOML.
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{what}{path}: cannot be read ({error.strerror})") from None
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InputError(f"{what}{path}: is not TOML: {error}") from None

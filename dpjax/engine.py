@@ -87,7 +87,7 @@ class Problems:
         return jax.tree.map(lambda x: x[0], self.model) if self._batched() else self.model
 
     def _batched(self) -> bool:
-        return jax.tree.leaves(self.model)[0].ndim > 0 and _rank_is_batched(self.model)
+        return min(leaf.ndim for leaf in jax.tree.leaves(self.model)) > self.model.smallest_rank
 
     def batched_model(self) -> Model:
         """The model with a leading axis T on every leaf."""
@@ -105,11 +105,6 @@ class Problems:
 
     def __len__(self) -> int:
         return len(self.z)
-
-
-def _rank_is_batched(model: Any) -> bool:
-    # every model has at least one scalar hyperparameter or declares the rank of its first leaf
-    return min(leaf.ndim for leaf in jax.tree.leaves(model)) > model.smallest_rank
 
 
 @dataclass
@@ -234,7 +229,7 @@ def run_chains(
     with precision(float64):
         state = jnp.float64 if float64 or x64 else jnp.float32
         work = jnp.float64 if x64 else jnp.float32
-        run = _Groups(sampler, problems, plan, seed, first_problem, truth, state, work)
+        run = _Groups(problems, plan, seed, first_problem, truth, state, work)
         pieces: list[list[Any]] = []
         seconds = compile_seconds = 0.0
         for group in range(plan.calls):
@@ -281,7 +276,6 @@ def run_chains(
 class _Groups:
     """Cuts the problems into the block-major arrays of each call."""
 
-    sampler: LaneSampler
     problems: Problems
     plan: Layout
     seed: int

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tomllib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from ._files import read_toml
 from .engine import NON_FINITE, Problems
 from .errors import ConvergenceError, ConvergenceWarning, InputError
 from .methods import METHODS, check_seed, method_named, run_method
@@ -40,7 +40,7 @@ def regression_prior(p: int, prior: Mapping[str, Any] | str | os.PathLike | None
     if prior is None:
         return LinearRegression.weak(p)
     if isinstance(prior, str | os.PathLike):
-        prior = _read_toml(Path(prior))
+        prior = read_toml(Path(prior))
     if not isinstance(prior, Mapping):
         raise InputError(f"prior must be a mapping or a file; got {type(prior).__name__}")
     covariates = prior.get("covariates", {})
@@ -63,15 +63,6 @@ def regression_prior(p: int, prior: Mapping[str, Any] | str | os.PathLike | None
         )
     except InputError as error:
         raise InputError(f"prior: {error}") from None
-
-
-def _read_toml(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InputError(f"{path}: is not TOML: {error}") from None
 
 
 @jax.jit  # of the module, with the prior as an argument: compiled once for any number of fits
