@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 # eager on purpose: the function must win over the submodule of the same name
-from dpjax.release import Privacy, Release, release
+from dpjax.release import Privacy, PrivateQuantile, Release, release
 
 if TYPE_CHECKING:
     from dpjax.calibration import Calibration, calibrate
@@ -26,6 +26,7 @@ __all__ = [
     "Calibration",
     "Posterior",
     "Privacy",
+    "PrivateQuantile",
     "Release",
     "calibrate",
     "fit",

@@ -10,7 +10,9 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
+
+import typer
 
 from dpjax._files import check_figure, check_output
 from dpjax.errors import ConvergenceWarning, InputError, PrivacyWarning
@@ -18,7 +20,12 @@ from dpjax.errors import ConvergenceWarning, InputError, PrivacyWarning
 DEBUG_VARIABLE = "DPJAX_DEBUG"
 #: Keys of JAX are made from 32 bits, and a few numbers are added to a seed.
 LARGEST_SEED = 2**31 - 1
+#: Exit codes.
+OK, NOT_TRUSTED, BAD_INPUT, INTERNAL, INTERRUPTED = 0, 1, 2, 3, 130
 T = TypeVar("T")
+
+Force = Annotated[bool, typer.Option("--force", help="Overwrite output files.")]
+Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write every number printed.")]
 
 
 def one_line(text: Any) -> str:
@@ -50,17 +57,38 @@ def parse_pair(option: str, text: str) -> tuple[float, float]:
     return low, high
 
 
-def parse_bounds(texts: Sequence[str]) -> dict[str, tuple[float, float]]:
-    """`NAME=lo:hi` options as a mapping."""
-    bounds: dict[str, tuple[float, float]] = {}
+def parse_assignments(option: str, texts: Sequence[str], value: str) -> dict[str, str]:
+    """Options `NAME=...` as a mapping; `value` says what stands behind the sign."""
+    found: dict[str, str] = {}
     for text in texts:
-        name, equals, pair = text.rpartition("=")
+        name, equals, rest = text.rpartition("=")
         if not (equals and name.strip()):
-            raise InputError(f"--bounds must look like NAME=lo:hi; got {text!r}")
-        if name.strip() in bounds:
-            raise InputError(f"--bounds names {name.strip()!r} twice")
-        bounds[name.strip()] = parse_pair(f"--bounds of {name.strip()!r}", pair)
-    return bounds
+            raise InputError(f"{option} must look like NAME={value}; got {text!r}")
+        if name.strip() in found:
+            raise InputError(f"{option} names {name.strip()!r} twice")
+        found[name.strip()] = rest
+    return found
+
+
+def parse_bounds(texts: Sequence[str], option: str = "--bounds") -> dict[str, tuple[float, float]]:
+    """`NAME=lo:hi` options as a mapping."""
+    pairs = parse_assignments(option, texts, "lo:hi")
+    return {name: parse_pair(f"{option} of {name!r}", pair) for name, pair in pairs.items()}
+
+
+def parse_family_options(texts: Sequence[str], option: str = "--option") -> dict[str, Any]:
+    """`NAME=VALUE` options of a family: numbers, or lists of whole numbers separated by commas."""
+    return {
+        name: _option_value(f"{option} {name}", text)
+        for name, text in parse_assignments(option, texts, "VALUE").items()
+    }
+
+
+def _option_value(option: str, text: str) -> float | list[int]:
+    try:
+        return [whole_number(part) for part in text.split(",")] if "," in text else float(text)
+    except (ValueError, OverflowError):
+        raise InputError(f"{option} must be a number, or whole numbers separated by commas; got {text!r}") from None
 
 
 def parse_several(option: str, texts: Sequence[str], kind: Callable[[str], T], what: str) -> list[T]:
@@ -86,6 +114,26 @@ def whole_number(text: str) -> int:
         if not value.is_integer():
             raise ValueError(text) from None
         return int(value)
+
+
+def load_python(path: Path) -> None:
+    """Run a Python file of the user's, for what it registers (`dpjax.families.register`).
+
+    Raises:
+        InputError: it cannot be read, or fails; with the kind of its error and the line.
+    """
+    import runpy
+
+    if not path.is_file():
+        raise InputError(f"--load {path}: there is no such file")
+    try:
+        runpy.run_path(str(path))
+    except InputError as error:
+        raise InputError(f"--load {path}: {error}") from None
+    except Exception as error:
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+        place = f", line {lines[-1]}" if lines else ""
+        raise InputError(f"--load {path}{place}: {type(error).__name__}: {error}") from None
 
 
 # ---- outputs -------------------------------------------------------------------------------------------------

@@ -16,8 +16,14 @@ import msgspec
 
 from dpjax._files import read_toml
 from dpjax.errors import InputError
+from dpjax.kinds import check_options
 
 BUILTIN = ("diabetes",)
+#: Keys of [calibration] that say what is simulated: arguments of `dpjax.study_design.study_design`.
+DESIGN = (
+    "model", "features", "bounds", "rule", "categories", "released", "options", "mechanism", "delta", "sensitivity",
+    "simulate", "clip",
+)  # fmt: skip
 LARGEST_RECORDS = 2**53  # as a float still exact
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -39,12 +45,32 @@ class ReleaseSection(_Strict, frozen=True):
     """`[release]`: either `file`, a release file relative to the config, or what `dpjax.release` needs."""
 
     file: str | None = None
+    model: str = "linear-regression"
     target: str | None = None
     features: list[str] | None = None
-    bounds: dict[str, tuple[float, float]] | None = None
+    bounds: dict[str, tuple[float, float]] | tuple[float, float] | None = None
+    rule: str | None = None
+    categories: int | None = None
+    labels: list[str] | None = None
+    released: list[int] | None = None
+    options: dict[str, Any] = {}
     epsilon: float | None = None
+    delta: float | None = None
     mechanism: str = "laplace"
     adjacency: str = "replace-one"
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What is given, as keyword arguments of `dpjax.release`."""
+        given = {name: getattr(self, name) for name in self.__struct_fields__ if name not in ("file", "options")}
+        return {name: value for name, value in given.items() if value is not None} | self.options
+
+    @property
+    def statistic(self) -> dict[str, Any]:
+        """The part of it that `dpjax.kinds.make_statistic` takes."""
+        noise = ("epsilon", "delta", "mechanism", "adjacency")
+        given = {name: value for name, value in self.arguments.items() if name not in noise}
+        return {"kind": given.pop("model"), **given}
 
 
 class Override(_Strict, frozen=True):
@@ -58,9 +84,10 @@ class Override(_Strict, frozen=True):
 
 
 class Fit(_Strict, frozen=True):
-    """`[fit]`: posteriors given the release. prior: path of a TOML file relative to the config, or a table."""
+    """`[fit]`: posteriors given the release. methods: the model's default if left out; prior: path of a TOML file
+    relative to the config, or a table."""
 
-    methods: list[str] = msgspec.field(default_factory=lambda: ["collapsed"])
+    methods: list[str] | None = None
     chains: int = 4
     draws: int = 1000
     thin: int | None = None
@@ -75,9 +102,15 @@ class CalibrationSection(_Strict, frozen=True):
     epsilon: float | list[float]
     model: str = "linear-regression"
     trials: int = 300
-    methods: list[str] = msgspec.field(default_factory=lambda: ["collapsed"])
-    features: int = 1
-    bounds: tuple[float, float] = (-1.0, 1.0)
+    methods: list[str] | None = None
+    features: int | None = None
+    bounds: tuple[float, float] | None = None
+    rule: str | None = None
+    categories: int | None = None
+    released: list[int] | None = None
+    options: dict[str, Any] = {}
+    mechanism: str = "laplace"
+    delta: float | None = None
     sensitivity: float | None = None
     prior: str | dict[str, Any] | None = None
     simulate: str = "exact"
@@ -89,6 +122,11 @@ class CalibrationSection(_Strict, frozen=True):
     mmd: bool = True
     chains_per_batch: int | None = None
     method: dict[str, Override] = {}
+
+    @property
+    def design(self) -> dict[str, Any]:
+        """What `dpjax.study_design.study_design` takes, but for the prior."""
+        return {name: getattr(self, name) for name in DESIGN}
 
     @property
     def cells(self) -> list[tuple[int, float]]:
@@ -167,20 +205,21 @@ def check(config: Config) -> None:
     if release is not None:
         _check_release(release, data)
     if fit is not None:
-        _check_methods("fit", fit)
+        check_methods("fit", fit)
         public = data is not None and data.data_is_public
-        if not public and any(_method(name).exact for name in fit.methods):
+        exact = [name for name in fit.methods or () if _method(name).exact]
+        if exact and not public:
             raise InputError(
-                "fit.methods: non-private looks at the table itself: it needs [data] with data_is_public = true"
+                f"fit.methods: {exact[0]} looks at the table itself: it needs [data] with data_is_public = true"
             )
     if study is not None:
         _check_study(study)
 
 
 def _check_release(release: ReleaseSection, data: Data | None) -> None:
-    needed = {name: getattr(release, name) for name in ("target", "features", "bounds", "epsilon")}
     if release.file is not None:
-        given = [name for name, value in needed.items() if value is not None]
+        left_out = ReleaseSection().arguments
+        given = [name for name, value in release.arguments.items() if left_out.get(name) != value]
         if given:
             raise InputError(f"release: file and {given[0]} exclude each other")
         if data is not None and not data.data_is_public:
@@ -188,33 +227,20 @@ def _check_release(release: ReleaseSection, data: Data | None) -> None:
         return
     if data is None:
         raise InputError("[release] without a file needs [data]")
-    missing = [name for name, value in needed.items() if value is None]
-    if missing:
-        raise InputError(f"release.{missing[0]} is missing" + _NO_DEFAULT.get(missing[0], ""))
-
-
-_NO_DEFAULT = {
-    "epsilon": ": the privacy budget has no default",
-    "bounds": ": state them a priori, never from the data",
-}
+    if release.epsilon is None:
+        raise InputError("release.epsilon is missing: the privacy budget has no default")
+    try:
+        check_options(release.options)
+    except InputError as error:
+        raise InputError(f"release.{error}") from None
 
 
 def _check_study(study: CalibrationSection) -> None:
-    from dpjax.calibration import _checked_bounds
-    from dpjax.simulation import SIMULATIONS, positive, whole
+    """The sizes; what is simulated is checked by `dpjax.study_design`."""
+    from dpjax.simulation import positive, whole
 
-    _check_methods("calibration", study)
-    if study.model != "linear-regression":
-        raise InputError(f"calibration.model must be linear-regression; got {study.model!r}")
-    if study.simulate not in SIMULATIONS:
-        raise InputError(f"calibration.simulate must be one of {', '.join(SIMULATIONS)}; got {study.simulate!r}")
-    if study.clip and study.simulate != "exact":
-        raise InputError("calibration.clip needs simulate = 'exact': there are no records to clip otherwise")
+    check_methods("calibration", study)
     whole("calibration.trials", study.trials)
-    whole("calibration.features", study.features)
-    _checked_bounds(study.bounds)
-    if study.sensitivity is not None:
-        positive("calibration.sensitivity", study.sensitivity)
     if not study.cells:
         raise InputError("calibration.records and calibration.epsilon must name at least one cell")
     if study.chains_per_batch is not None:
@@ -225,7 +251,7 @@ def _check_study(study: CalibrationSection) -> None:
                 f"calibration.chains_per_batch must be at least chains = {chains}; got {study.chains_per_batch}"
             )
     if study.stream:
-        for method in study.methods:
+        for method in study.methods or ():
             _check_stream(study, method)
     for records, epsilon in study.cells:
         if whole("calibration.records", records) > LARGEST_RECORDS:
@@ -251,21 +277,27 @@ def _check_stream(study: CalibrationSection, method: str) -> None:
         )
 
 
-def _check_methods(where: str, section: Fit | CalibrationSection) -> None:
+def check_methods(where: str, section: Fit | CalibrationSection) -> None:
+    """Names, sizes and settings of the methods; without `methods`, which is the model's default, all but that.
+
+    Raises:
+        InputError: the first problem, with the path of its key.
+    """
     from dpjax._programs import KEY_BLOCK
     from dpjax.simulation import whole
 
-    if not section.methods:
+    chosen = section.methods
+    if chosen == []:
         raise InputError(f"{where}.methods must name at least one method")
-    if len(set(section.methods)) < len(section.methods):
+    if chosen is not None and len(set(chosen)) < len(chosen):
         raise InputError(f"{where}.methods names a method twice")
-    for name in (*section.methods, *section.method):
+    for name in (*(chosen or ()), *section.method):
         try:
             _method(name)
         except InputError as error:
             raise InputError(f"{where}: {error}") from None
     for name in section.method:
-        if name not in section.methods:
+        if chosen is not None and name not in chosen:
             raise InputError(f"{where}.method.{name}: {name} is not among {where}.methods")
     parts: list[tuple[str, Any]] = [(where, section)]
     parts += [(f"{where}.method.{name}", item) for name, item in section.method.items()]

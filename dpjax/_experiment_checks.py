@@ -7,22 +7,31 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
-from dpjax._config import CalibrationSection, Config, ReleaseSection
+from dpjax._config import CalibrationSection, Config, Fit, ReleaseSection, check_methods
 from dpjax._experiment_files import RELEASE, Folder, Found
 from dpjax._table import read_columns
-from dpjax.calibration import Calibration, calibration_model, default_sensitivity
+from dpjax.calibration import Calibration
 from dpjax.engine import Problems
 from dpjax.errors import InputError, PrivacyWarning, require
-from dpjax.inference import regression_prior
+from dpjax.inference import inferred_model
+from dpjax.kinds import make_statistic
+from dpjax.mechanisms import MECHANISMS
+from dpjax.methods import default_method, method_named
+from dpjax.models import Model
 from dpjax.posterior import Posterior
 from dpjax.release import Release, release
-from dpjax.simulation import positive
-from dpjax.statistics import to_unit
+from dpjax.simulation import noise_scale
+from dpjax.statistics import Statistic
+from dpjax.study_design import study_design
 
 
 class Prepared:
-    """Everything that can be wrong with a config's files and with the folder's, read before any work."""
+    """Everything that can be wrong with a config's files and with the folder's, read before any work.
+
+    fit, study: sections with the methods that are run; design: what the study simulates.
+    """
 
     def __init__(self, config: Config, base: Path, folder: Folder | None = None, found: Found = Found.BEGIN):
         self.table: dict[str, np.ndarray] | None = None
@@ -31,12 +40,11 @@ class Prepared:
         if section is not None and section.file is not None:
             self.release = Release.load(base / section.file)
         if config.data is not None and section is not None:
-            given = self.release
-            names = (*given.features, given.target) if given else (*(section.features or []), section.target or "")
             source = builtin_table() if config.data.builtin else base / str(config.data.csv)
-            self.table = read_columns(source, names)
+            statistic = self.release.statistic if self.release else _statistic(section)
+            self.table = read_columns(source, statistic.variables, statistic.texts)
         if self.release is not None and self.table is not None:
-            records = len(self.table[self.release.target])
+            records = len(self.table[self.release.statistic.variables[0]])
             if records != self.release.records:  # public: replace-one, and data_is_public
                 raise InputError(
                     f"release.file is of {self.release.records} records, the table has {records}: not the same table"
@@ -47,74 +55,109 @@ class Prepared:
             self.drawn = Release.load(folder.file(RELEASE))
         elif section is not None and self.release is None:
             _rehearse(section, self.table)
-        known = self.drawn or self.release
-        if known is not None:
-            self.exact(known)
+        self.fit_prior = _path(config.fit.prior, base) if config.fit else None
+        self.study_prior = _path(config.calibration.prior, base) if config.calibration else None
+        self.fit: Fit | None = None
+        if config.fit is not None and section is not None:
+            self.fit = self._checked_fit(config.fit, section)
+        self.study: CalibrationSection | None = None
+        if config.calibration is not None:
+            self.study = self._checked_study(config.calibration)
         self.posteriors: dict[str, Posterior] = {}
         self.calibrations: dict[str, Calibration] = {}
         if folder is not None and found is Found.GO_ON:
-            self._read_parts(config, folder)
-        self.fit_prior = _path(config.fit.prior, base) if config.fit else None
-        self.study_prior = _path(config.calibration.prior, base) if config.calibration else None
-        if config.fit is not None and section is not None:
-            self._check_fit(section, known)
-        if config.calibration is not None:
-            self._check_study(config.calibration)
+            self._read_parts(folder)
 
-    def _read_parts(self, config: Config, folder: Folder) -> None:
-        for method in config.fit.methods if config.fit and self.drawn else ():
-            posterior = folder.posterior(method)
-            if posterior is not None:
-                self.posteriors[method] = posterior
-        for method in config.calibration.methods if config.calibration else ():
+    def _read_parts(self, folder: Folder) -> None:
+        if self.fit is not None and self.drawn is not None:
+            for method in self.fit.methods or ():
+                posterior = folder.posterior(method, self.drawn.statistic)
+                if posterior is not None:
+                    self.posteriors[method] = posterior
+        for method in (self.study.methods if self.study is not None else None) or ():
             calibration = folder.calibration(method)
             if calibration is not None:
                 self.calibrations[method] = calibration
 
-    def _check_fit(self, section: ReleaseSection, known: Release | None) -> None:
+    def _checked_fit(self, fit: Fit, section: ReleaseSection) -> Fit:
         """What `fit` would refuse, of a release that is not drawn yet as far as it is known."""
-        features = known.features if known else section.features or []
-        model = regression_prior(len(features), self.fit_prior)
-        if known is not None:
-            if known.scaling is None and self.fit_prior is None:
-                raise InputError("fit.prior is missing: the release is in raw units, which no default is made for")
-            _check_problem("release", model, known.records, known.scale, known.z, known.mechanism)
-        elif self.table is not None and section.epsilon is not None:
-            scale = default_sensitivity(len(features)) / section.epsilon
-            records = len(self.table[section.target or ""])
-            _check_problem(f"release.epsilon = {section.epsilon!r}", model, records, scale)
+        known = self.drawn or self.release
+        exact = None
+        try:
+            if known is not None:
+                model = inferred_model(known.statistic, self.fit_prior)
+                exact = self.exact(known)
+                problem = one_problem(model, known.records, known.scale, known.mechanism, known.z, exact)
+            else:
+                statistic = _statistic(section)
+                model = inferred_model(statistic, self.fit_prior)
+                exact = self._exact(statistic)
+                assert self.table is not None and section.epsilon is not None
+                norm = MECHANISMS[section.mechanism].statement.norm
+                scale = noise_scale(section.mechanism, statistic.sensitivity(norm), section.epsilon, section.delta)
+                records = len(self.table[statistic.variables[0]])
+                problem = one_problem(model, records, scale, section.mechanism, exact=exact)
+        except UnfitProblem as error:
+            where = "release" if known is not None else f"release.epsilon = {section.epsilon!r}"
+            raise InputError(f"{where}: {error}") from None
+        except InputError as error:
+            raise InputError(f"fit.{error}" if str(error).startswith("prior") else f"[fit]: {error}") from None
+        fit = fit if fit.methods is not None else replace(fit, methods=[default_method(model)])
+        check_methods("fit", fit)
+        for method in fit.methods or ():
+            try:
+                method_named(method).check(problem)
+            except InputError as error:
+                raise InputError(f"fit.methods: {error}") from None
+        return fit
 
-    def _check_study(self, section: CalibrationSection) -> None:
-        self.model = calibration_model(section.features, self.study_prior)
-        self.sensitivity = section.sensitivity or default_sensitivity(section.features, section.bounds)
-        positive("calibration: the sensitivity of these bounds", self.sensitivity)
-        for records, epsilon in section.cells:
-            _check_problem(f"calibration.epsilon = {epsilon!r}", self.model, records, self.sensitivity / epsilon)
+    def _checked_study(self, study: CalibrationSection) -> CalibrationSection:
+        try:
+            self.design = study_design(**study.design, prior=self.study_prior)
+            if study.methods is None:
+                study = replace(study, methods=[self.design.default_method()])
+                check_methods("calibration", study)
+            self.design.check(study.cells, study.methods or ())
+        except InputError as error:
+            raise InputError(f"calibration{'.' if str(error).startswith('epsilon = ') else ': '}{error}") from None
+        return study
 
     def exact(self, published: Release) -> np.ndarray | None:
         """Exact statistics [D] in the units of the release; only of a table that is no secret."""
+        return self._exact(published.statistic)
+
+    def _exact(self, statistic: Statistic) -> np.ndarray | None:
         if not self.public or self.table is None:
             return None
-        columns = []
-        for name in (*published.features, published.target):
-            values = self.table[name]
-            bounds = published.bounds[name] if published.bounds else None
-            if published.scaling is not None and bounds is not None:
-                values = to_unit(values, *bounds)
-            elif bounds is not None:
-                values = np.clip(values, *bounds)
-            columns.append(values)
-        return published.statistic.from_records(np.stack(columns[:-1], axis=1), columns[-1])
+        return statistic.whole_from_columns(self.table)
 
 
-def _check_problem(place: str, model: Any, records: int, scale: Any, z: Any = None, mechanism: str = "laplace") -> None:
-    """Refuse sizes that cannot be computed with. Sums of values in [-1, 1] are at most `records` before the noise."""
+class UnfitProblem(InputError):
+    """Sizes that cannot be computed with, which the noise scale explains."""
+
+
+def one_problem(model: Model, records: int, scale: Any, mechanism: str, z: Any = None, exact: Any = None) -> Problems:
+    """The problem behind a release, also of one that is not drawn yet: its sums are `exact` or 2 per record.
+
+    Raises:
+        UnfitProblem: numbers beyond what can be computed with.
+    """
     size = (1, model.statistic_dim)
-    z = np.broadcast_to(2.0 * records if z is None else z, size)
+    known = exact if z is None else z
+    z = np.broadcast_to(2.0 * records if known is None else known, size)
+    exact = None if exact is None else np.broadcast_to(exact, size)
     try:
-        Problems(z, np.array([float(records)]), np.broadcast_to(scale, size), model, mechanism)
+        return Problems(z, np.array([float(records)]), np.broadcast_to(scale, size), model, mechanism, exact)
     except InputError as error:
-        raise InputError(f"{place}: {error}") from None
+        raise UnfitProblem(str(error)) from None
+
+
+def _statistic(section: ReleaseSection) -> Statistic:
+    """The statistic of a release that is not drawn yet."""
+    try:
+        return make_statistic(**section.statistic)
+    except InputError as error:
+        raise InputError(f"[release]: {error}") from None
 
 
 def _rehearse(section: ReleaseSection, table: Any) -> None:
@@ -135,15 +178,8 @@ def _rehearse(section: ReleaseSection, table: Any) -> None:
 
 
 def draw(section: ReleaseSection, table: Any) -> Release:
-    return release(
-        table,
-        target=section.target,
-        features=section.features,
-        bounds=section.bounds,
-        epsilon=section.epsilon,
-        mechanism=section.mechanism,
-        adjacency=section.adjacency,
-    )
+    """Draw the release; this spends its epsilon."""
+    return release(table, **({"target": None} | section.arguments))
 
 
 def _path(prior: Any, base: Path) -> Any:

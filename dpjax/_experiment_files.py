@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable
 from dataclasses import fields
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,6 +23,7 @@ from dpjax.calibration import Calibration
 from dpjax.calibration_statistics import Ranks
 from dpjax.errors import InputError
 from dpjax.posterior import Posterior
+from dpjax.statistics import Statistic
 
 T = TypeVar("T")
 MANIFEST, RELEASE = "run.json", "release.json"
@@ -31,6 +33,9 @@ _OWN = (
     "posterior_*.nc",
     "summary_*.json",
     "posteriors.png",
+    "traces.png",
+    "ks.png",
+    "mmd.png",
     "calibration_*.json",
     "calibration_*.png",
     "results.json",
@@ -59,13 +64,13 @@ class Folder:
         return self.path / name
 
     # ---- parts -----------------------------------------------------------------------------------------------
-    def posterior(self, method: str) -> Posterior | None:
-        """A posterior that was finished before, or None.
+    def posterior(self, method: str, statistic: Statistic) -> Posterior | None:
+        """A posterior given a release of this statistic that was finished before, or None.
 
         Raises:
             InputError: its file is broken; so for `calibration`.
         """
-        return self._load(f"posterior_{method}", _posterior)
+        return self._load(f"posterior_{method}", partial(_posterior, statistic))
 
     def keep_posterior(self, method: str, posterior: Posterior) -> None:
         """Store a finished posterior."""
@@ -74,7 +79,8 @@ class Folder:
             for name in ("draws", "codes", "prior_draws")
             if getattr(posterior, name) is not None
         }
-        meta = {f.name: getattr(posterior, f.name) for f in fields(Posterior) if f.name not in arrays}
+        apart = {"statistic", *arrays}  # the statistic is the release's
+        meta = {f.name: getattr(posterior, f.name) for f in fields(Posterior) if f.name not in apart}
         self._store(f"posterior_{method}", meta, arrays)
 
     def calibration(self, method: str) -> Calibration | None:
@@ -110,12 +116,10 @@ class Folder:
             ) from None
 
 
-def _posterior(meta: dict[str, Any], arrays: dict[str, np.ndarray]) -> Posterior:
-    meta["names"], meta["features"] = tuple(meta["names"]), tuple(meta["features"])
-    if meta["bounds"] is not None:
-        meta["bounds"] = {name: tuple(pair) for name, pair in meta["bounds"].items()}
+def _posterior(statistic: Statistic, meta: dict[str, Any], arrays: dict[str, np.ndarray]) -> Posterior:
+    meta["names"] = tuple(meta["names"])
     stored_fields: dict[str, Any] = {**meta, **arrays}
-    return Posterior(**stored_fields)
+    return Posterior(statistic=statistic, **stored_fields)
 
 
 def _calibration(meta: dict[str, Any], arrays: dict[str, np.ndarray]) -> Calibration:

@@ -12,8 +12,8 @@ from typing import Any
 from scipy.optimize import brentq
 from scipy.special import log_ndtr
 
+from dpjax._checks import check_number
 from dpjax.errors import InputError
-from dpjax.statistics import check_number
 
 _ALLOWED_ERROR = 1e-12  # relative; results are enlarged by it so that rounding never understates a guarantee
 _CANCELLATION = 1e-14  # relative, over the gap between the two terms of delta, which cancel at tiny epsilon

@@ -10,15 +10,16 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+from dpjax._checks import shown
 from dpjax.errors import InputError
-from dpjax.sensitivity import regression_exponents, replace_one_l1
-from dpjax.statistics import RegressionStatistic, check_bounds, shown
+from dpjax.kinds import block_fields, kinds, statistic_from_file
+from dpjax.statistics import SCALING, Statistic
 
 FORMAT = "dpjax-release"
 VERSION = 1
-MODEL = "linear-regression"
-MECHANISMS = {"laplace": "l1", "gaussian": "l2"}  # and the norm of the sensitivity that each needs
-SCALING = "bounds-to-[-1,1]"
+DISCRETE = "discrete-laplace"
+# and the norm of the sensitivity that each needs
+MECHANISMS = {"laplace": "l1", "gaussian": "l2", DISCRETE: "l1"}
 ADJACENCY = "replace-one"
 LARGEST_COUNT = 2**53  # beyond it a count is not exact in float64
 
@@ -65,21 +66,22 @@ def _no_constant(text: str) -> Any:
     raise InputError(f"holds {text}, which is not a number of JSON")
 
 
-def check(data: Any) -> tuple[dict[str, Any], list[str]]:
-    """The content of a release file, typed and with every optional field, and its problems, one line each.
-
-    The content is usable only if there are no problems.
+def check(data: Any) -> tuple[dict[str, Any], Statistic | None, list[str]]:
+    """The content of a release file, typed and with every optional field, its statistic, and its problems, one line
+    each. Content and statistic are usable only if there are no problems.
     """
     problems = _format_problems(data)
     if problems:
-        return {}, problems
+        return {}, None, problems
     import msgspec
 
     try:
-        typed = msgspec.to_builtins(msgspec.convert(data, _schema(), strict=True))
+        model = data.get("model")
+        kind = model["kind"] if isinstance(model, dict) else None
+        typed = msgspec.to_builtins(msgspec.convert(data, _schema(kind), strict=True))
     except msgspec.ValidationError as error:  # missing and unknown fields and wrong types; stops at the first
-        return {}, [str(error).replace("`", "'").replace("$.", "").replace("object", "mapping")]
-    return typed, _value_problems(typed)
+        return {}, None, [str(error).replace("`", "'").replace("$.", "").replace("object", "mapping")]
+    return typed, *_value_problems(typed)
 
 
 def _format_problems(data: Any) -> list[str]:
@@ -91,12 +93,14 @@ def _format_problems(data: Any) -> list[str]:
     if type(data.get("version")) is not int or data["version"] != VERSION:
         return [f"'version' must be {VERSION}, got {_got(data, 'version')}"]
     problems = []
-    for block, allowed in (("model", [MODEL]), ("mechanism", list(MECHANISMS))):
+    for block, allowed in (("model", kinds()), ("mechanism", MECHANISMS)):
         content = data.get(block)
-        if isinstance(content, dict) and isinstance(content.get("kind"), str) and content["kind"] not in allowed:
-            problems.append(
-                f"'{block}.kind' {content['kind']!r} is not supported yet: {' or '.join(map(repr, allowed))}"
-            )
+        if not isinstance(content, dict):
+            continue  # the types say it
+        if "kind" not in content:
+            problems.append(f"missing required field 'kind' - at '{block}'")
+        elif not isinstance(content["kind"], str) or content["kind"] not in allowed:
+            problems.append(f"'{block}.kind' must be one of {', '.join(allowed)}, got {shown(content['kind'])}")
     return problems
 
 
@@ -105,19 +109,27 @@ def _got(data: dict[str, Any], key: str) -> str:
 
 
 @cache
-def _schema() -> Any:
-    """Strict types of the file. `privacy` is optional: who received noisy statistics from elsewhere may know
-    the noise but not the guarantee, and inference needs only the noise. `bounds` is needed with a scaling."""
+def _schema(kind: str | None) -> Any:
+    """Strict types of the file of a model. `privacy` is optional: who received noisy statistics from elsewhere may
+    know the noise but not the guarantee, and inference needs only the noise. `bounds` is needed with a scaling, for
+    a regression; a family's are in `truncation`."""
     import msgspec
 
-    struct = partial(msgspec.defstruct, forbid_unknown_fields=True)
-    model = struct("Model", [("kind", str), ("features", list[str]), ("target", str), ("intercept", bool)])
+    struct = partial(msgspec.defstruct, forbid_unknown_fields=True, kw_only=True)
+    model = struct("Model", [("kind", str), *(block_fields(kind) if kind is not None else [])])
     mechanism = struct("Mechanism", [("kind", str), ("scale", float | dict[str, float])])
-    privacy = struct(
+    privacy: Any = struct(
         "Privacy",
-        [("epsilon", float), ("delta", float), ("adjacency", str), ("norm", str), ("sensitivity", float)],
+        [
+            ("epsilon", float),
+            ("delta", float),
+            ("adjacency", str),
+            ("norm", str),
+            ("sensitivity", float),
+            ("bounds_epsilon", float | None, None),
+        ],
     )
-    optional: Any = privacy | None
+    truncation: Any = struct("Truncation", [("rule", str), ("bounds", tuple[float, float])])
     return struct(
         "ReleaseFile",
         [
@@ -128,43 +140,50 @@ def _schema() -> Any:
             ("scaling", str | None),
             ("statistics", dict[str, float]),
             ("mechanism", mechanism),
-            ("privacy", optional, None),
+            ("truncation", truncation | None, None),
+            ("privacy", privacy | None, None),
             ("bounds", dict[str, tuple[float, float]] | None, None),
             ("simulated", bool, False),
         ],
     )
 
 
-def _value_problems(data: dict[str, Any]) -> list[str]:
-    """What types do not say."""
-    model, scaling, mechanism = data["model"], data["scaling"], data["mechanism"]
+def _value_problems(data: dict[str, Any]) -> tuple[Statistic | None, list[str]]:
+    """The statistic, and what types do not say."""
+    scaling, mechanism = data["scaling"], data["mechanism"]
     problems = []
-    if not model["intercept"]:
+    if not data["model"].get("intercept", True):
         problems.append(NO_INTERCEPT)
     if not 1 <= data["records"] <= LARGEST_COUNT:
         problems.append(f"'records' must be an integer from 1 to 2^53, got {shown(data['records'])}")
     if scaling not in (None, SCALING):
         problems.append(f"'scaling' must be {SCALING!r} or null, got {scaling!r}")
+        data = data | {"scaling": None}
     problems += _privacy_problems(data["privacy"], mechanism["kind"])
-    try:
-        statistic = RegressionStatistic(tuple(model["features"]), model["target"])
-    except InputError as error:
-        return [*problems, f"'model': {error}"]
-    if data["bounds"] is not None:
-        try:
-            check_bounds(data["bounds"], statistic.variables)
-        except InputError as error:
-            problems.append(f"'bounds': {error}")
-    elif scaling is not None:
-        problems.append(f"'bounds' are needed with scaling {SCALING!r}: results are reported in original units")
-    problems += _entry_problems("statistics", data["statistics"], statistic.names)
     scale = mechanism["scale"]
-    if isinstance(scale, dict):
-        problems += _entry_problems("mechanism.scale", scale, statistic.names)
     for value in scale.values() if isinstance(scale, dict) else (scale,):
         if not (math.isfinite(value) and value > 0):
             problems.append(f"'mechanism.scale' must be finite and > 0, got {value!r}")
-    return problems
+    try:
+        statistic = statistic_from_file(data)
+    except InputError as error:
+        return None, [*problems, str(error)]
+    problems += _entry_problems("statistics", data["statistics"], statistic.names)
+    if isinstance(scale, dict):
+        problems += _entry_problems("mechanism.scale", scale, statistic.names)
+    if mechanism["kind"] == DISCRETE:
+        problems += _discrete_problems(statistic, data["statistics"])
+    return statistic, problems
+
+
+def _discrete_problems(statistic: Statistic, entries: dict[str, float]) -> list[str]:
+    if not statistic.integer:
+        return [f"'mechanism.kind' {DISCRETE!r} is for counts: the sums of {statistic.kind} are not whole numbers"]
+    return [
+        f"'statistics' of {name!r} must be a whole number with {DISCRETE} noise, got {value!r}"
+        for name, value in entries.items()
+        if math.isfinite(value) and not (value.is_integer() and abs(value) <= LARGEST_COUNT)
+    ]
 
 
 def _entry_problems(where: str, entries: dict[str, float], names: tuple[str, ...]) -> list[str]:
@@ -188,6 +207,9 @@ def _privacy_problems(privacy: dict[str, Any] | None, kind: str) -> list[str]:
     for name in ("epsilon", "sensitivity"):
         if not (math.isfinite(privacy[name]) and privacy[name] > 0):
             problems.append(f"'privacy.{name}' must be finite and > 0, got {privacy[name]!r}")
+    spent = privacy["bounds_epsilon"]
+    if spent is not None and not (math.isfinite(spent) and 0 < spent < privacy["epsilon"]):
+        problems.append(f"'privacy.bounds_epsilon' must be > 0 and a part of 'privacy.epsilon', got {spent!r}")
     if not 0 <= privacy["delta"] < 1:
         problems.append(f"'privacy.delta' must lie in [0, 1), got {privacy['delta']!r}")
     if privacy["adjacency"] == "add-remove":
@@ -199,7 +221,7 @@ def _privacy_problems(privacy: dict[str, Any] | None, kind: str) -> list[str]:
     return problems
 
 
-def guarantee_doubts(data: dict[str, Any]) -> list[str]:
+def guarantee_doubts(data: dict[str, Any], statistic: Statistic) -> list[str]:
     """Why the privacy block of a valid release may promise too much, one line each.
 
     The noise is what inference uses, so these are warnings. Scales by entry are not judged: which of them a
@@ -209,25 +231,26 @@ def guarantee_doubts(data: dict[str, Any]) -> list[str]:
     if privacy is None:
         return []
     doubts = []
-    epsilon, delta, sensitivity = privacy["epsilon"], privacy["delta"], privacy["sensitivity"]
+    stated, delta, sensitivity = privacy["epsilon"], privacy["delta"], privacy["sensitivity"]
+    epsilon = stated - (privacy["bounds_epsilon"] or 0.0)
     if not isinstance(scale, dict):
         # the slack never turns an invalid number into a valid one: both sides are finite and > 0
-        if kind == "laplace" and delta == 0 and scale * (1 + _SLACK) < sensitivity / epsilon:
+        if MECHANISMS[kind] == "l1" and delta == 0 and scale * (1 + _SLACK) < sensitivity / epsilon:
             doubts.append(
                 f"the noise scale {scale:.10g} is below sensitivity / epsilon = {sensitivity / epsilon:.10g}:"
-                f" the stated epsilon = {epsilon:.10g} does not hold"
+                f" the stated epsilon = {stated:.10g} does not hold"
             )
         if kind == "gaussian" and not _gaussian_holds(scale, sensitivity, epsilon, delta):
             doubts.append(
                 f"Gaussian noise of scale {scale:.10g} and sensitivity {sensitivity:.10g} does not give the"
-                f" stated epsilon = {epsilon:.10g}, delta = {delta:.10g}"
+                f" stated epsilon = {stated:.10g}, delta = {delta:.10g}"
             )
-    p = len(data["model"]["features"])
-    if data["scaling"] == SCALING and kind == "laplace" and p <= 2:  # beyond, our value is only a safe bound
-        exact = replace_one_l1(regression_exponents(p), ((-1.0, 1.0),) * (p + 1))
+    norm = MECHANISMS[kind]
+    if statistic.is_exact(norm):  # else our value is only a safe bound
+        exact = statistic.sensitivity(norm)
         if sensitivity * (1 + _SLACK) < exact:
             doubts.append(
-                f"the stated sensitivity {sensitivity:.10g} is below {exact:.10g}, the replace-one L1"
+                f"the stated sensitivity {sensitivity:.10g} is below {exact:.10g}, the replace-one {norm.upper()}"
                 " sensitivity of these statistics: the stated epsilon does not hold"
             )
     return doubts

@@ -8,6 +8,11 @@ from typing import Any
 from dpjax.posterior import Posterior, _count, _number
 from dpjax.release import Release
 
+_RULES = {
+    "clamp": "clamp: a record outside of the bounds counts as the nearer bound",
+    "redact": "redact: a record outside of the bounds contributes nothing",
+}
+
 
 def describe_release(release: Release, statistics: bool = False) -> str:
     """What a release is and promises."""
@@ -19,7 +24,7 @@ def describe_release(release: Release, statistics: bool = False) -> str:
         else f"{scale:.6g} per entry"
     )
     units = "variables scaled to [-1, 1]" if release.scaling else "raw units"
-    rows = [("model", f"{release.kind}: {release.target} on {', '.join(release.features)} and an intercept")]
+    rows = [("model", release.statistic.title)]
     rows.append(("records", f"{release.records}"))
     if privacy is None:
         rows.append(("privacy", "not stated in the release"))
@@ -32,8 +37,12 @@ def describe_release(release: Release, statistics: bool = False) -> str:
     if privacy is not None:
         delta = f", delta = {privacy.delta:.6g}" if privacy.delta else ""
         rows.append(("epsilon", f"{privacy.epsilon:.10g}{delta}"))
+        if privacy.bounds_epsilon is not None:
+            rows.append(("private bounds", f"epsilon = {privacy.bounds_epsilon:.6g} of it, spent to find the bounds"))
     if release.bounds:
         rows.append(("bounds", ", ".join(f"{name} {lo:g}:{hi:g}" for name, (lo, hi) in release.bounds.items())))
+    if release.statistic.truncation is not None:
+        rows.append(("rule", _RULES[release.statistic.truncation["rule"]]))
     if release.simulated:
         rows.append(("noise", "simulated: not drawn for a real release"))
     if statistics:
@@ -42,13 +51,15 @@ def describe_release(release: Release, statistics: bool = False) -> str:
     return "\n".join(f"  {name.ljust(width)}  {text}" for name, text in rows)
 
 
-def describe_prior(prior: Mapping[str, Any], given: bool = False) -> str:
-    """The hyperparameters of a regression's prior, in the layout of `prior.toml`."""
-    title = "prior (scaled units)" if given else "prior (scaled units; the weak default, change it with a prior file)"
-    covariates = prior.get("covariates", {})
-    plain = ", ".join(f"{name} = {_value(value)}" for name, value in prior.items() if name != "covariates")
-    table = ", ".join(f"{name} = {_value(value)}" for name, value in covariates.items())
-    return f"{title}\n  {plain}\n  covariates: {table}"
+def describe_prior(prior: Mapping[str, Any], given: bool = False, scaled: bool = True) -> str:
+    """The hyperparameters of a prior, in the layout of `prior.toml`; `scaled`: they are in scaled units."""
+    remarks = ["scaled units"] if scaled else []
+    remarks += [] if given else ["the weak default, change it with a prior file"]
+    lines = ["prior" + (f" ({'; '.join(remarks)})" if remarks else "")]
+    tables = {name: value for name, value in prior.items() if isinstance(value, Mapping)}
+    lines.append(_values({name: value for name, value in prior.items() if name not in tables}))
+    lines += [f"{name}: {_values(table)}" for name, table in tables.items()]
+    return "\n  ".join(lines)
 
 
 def compare(posteriors: Mapping[str, Posterior]) -> str:
@@ -88,7 +99,12 @@ def compare(posteriors: Mapping[str, Posterior]) -> str:
         lines.append(
             f"{method}: {item.draws.shape[0]} chains x {item.draws.shape[1]} draws in {item.seconds:.2f} s{compiled}"
         )
+        lines += [f"{method}: {note}" for note in item.notes]
     return "\n".join(lines)
+
+
+def _values(table: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} = {_value(value)}" for name, value in table.items())
 
 
 def _value(value: Any) -> str:

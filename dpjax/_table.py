@@ -12,34 +12,35 @@ import numpy as np
 from dpjax.errors import InputError
 
 
-def read_columns(table: Any, names: Sequence[str]) -> dict[str, np.ndarray]:
-    """The named columns as float64 vectors of one length; other columns are not looked at.
+def read_columns(table: Any, names: Sequence[str], texts: Sequence[str] = ()) -> dict[str, np.ndarray]:
+    """The named columns as vectors of one length, of float64 or of text; other columns are not looked at.
 
     Args:
         table: path of a CSV file (UTF-8, comma, one header line), a mapping of column names to vectors, a
             NumPy structured array, or a data frame (anything with `columns` and `[name]`, such as pandas or
             polars).
         names: the columns wanted.
+        texts: those among them that hold text.
 
     Returns:
-        Each column, [n], n at least 1, every value finite. Blank lines of a CSV file are skipped.
+        Each column, [n], n at least 1, every value finite; texts are stripped of blanks around them. Blank lines
+        of a CSV file are skipped.
 
     Raises:
-        InputError: a file that cannot be read, a column that is missing or named twice, a value that is
-            missing, not a number or not finite, columns of unequal length, no records. The message names the
-            column only.
+        InputError: a file that cannot be read, a column that is missing or named twice, a value that is missing,
+            not finite, not a number or (of a text column) not text, columns of unequal length, no records. The
+            message names the column only.
     """
     if isinstance(table, str | os.PathLike):
-        columns = _read_csv(table, names)
+        columns = _read_csv(table, names, texts)
     elif isinstance(table, np.ndarray):
-        header: Sequence[Any] = table.dtype.names or ()
-        if not header:
+        if not table.dtype.names:
             raise InputError("table: an array needs named columns (a structured array), or pass a mapping of columns")
-        columns = {name: _vector(table[name], name) for name in _present(names, header)}
+        columns = _from_memory(table, table.dtype.names, names, texts)
     elif isinstance(table, Mapping):
-        columns = {name: _vector(table[name], name) for name in _present(names, list(table))}
+        columns = _from_memory(table, list(table), names, texts)
     elif hasattr(table, "columns") and hasattr(table, "__getitem__"):
-        columns = {name: _vector(table[name], name) for name in _present(names, list(table.columns))}
+        columns = _from_memory(table, list(table.columns), names, texts)
     else:
         raise InputError(f"table must be a CSV path, a mapping of columns or a data frame, got {type(table).__name__}")
     first = names[0]
@@ -49,6 +50,12 @@ def read_columns(table: Any, names: Sequence[str]) -> dict[str, np.ndarray]:
     if len(columns[first]) == 0:
         raise InputError("the table has no records")
     return columns
+
+
+def _from_memory(
+    table: Any, header: Sequence[Any], names: Sequence[str], texts: Sequence[str]
+) -> dict[str, np.ndarray]:
+    return {name: (_text_vector if name in texts else _vector)(table[name], name) for name in _present(names, header)}
 
 
 def _present(names: Sequence[str], header: Sequence[Any]) -> Sequence[str]:
@@ -84,6 +91,19 @@ def _vector(values: Any, name: str) -> np.ndarray:
     return array
 
 
+def _text_vector(values: Any, name: str) -> np.ndarray:
+    """One column of text [n]; as careful about exceptions as `_vector`."""
+    if isinstance(values, np.ma.MaskedArray) and np.ma.getmaskarray(values).any():
+        raise InputError(f"column {name!r} has missing values")
+    try:
+        array = np.asarray(values, dtype=object)
+    except Exception:
+        array = np.empty((), dtype=object)
+    if array.ndim != 1 or not all(isinstance(value, str) for value in array):
+        raise InputError(f"column {name!r} does not hold text only")
+    return np.array([value.strip() for value in array], dtype=str)
+
+
 def _from_objects(array: np.ndarray) -> np.ndarray:
     """Python numbers in an object array as float64, missing values as NaN; unchanged if it holds anything
     else."""
@@ -101,12 +121,12 @@ def _from_objects(array: np.ndarray) -> np.ndarray:
     return numbers
 
 
-def _read_csv(path: str | os.PathLike, names: Sequence[str]) -> dict[str, np.ndarray]:
+def _read_csv(path: str | os.PathLike, names: Sequence[str], texts: Sequence[str]) -> dict[str, np.ndarray]:
     problem = ""
     columns: dict[str, np.ndarray] = {}
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
-            columns = _parse_csv(file, names)
+            columns = _parse_csv(file, names, texts)
     except InputError:
         raise
     except OSError as error:
@@ -120,7 +140,7 @@ def _read_csv(path: str | os.PathLike, names: Sequence[str]) -> dict[str, np.nda
     return columns
 
 
-def _parse_csv(file: TextIO, names: Sequence[str]) -> dict[str, np.ndarray]:
+def _parse_csv(file: TextIO, names: Sequence[str], texts: Sequence[str]) -> dict[str, np.ndarray]:
     rows = csv.reader(file, strict=True, skipinitialspace=True)
     header = [column.strip() for column in next(_filled(rows), [])]
     if not header:
@@ -133,7 +153,7 @@ def _parse_csv(file: TextIO, names: Sequence[str]) -> dict[str, np.ndarray]:
             raise InputError("the table's lines do not all have as many fields as its header")
         for name, place in places.items():
             cells[name].append(row[place])
-    return {name: _numbers(values, name) for name, values in cells.items()}
+    return {name: (_text_vector if name in texts else _numbers)(values, name) for name, values in cells.items()}
 
 
 def _filled(rows: Iterator[list[str]]) -> Iterator[list[str]]:

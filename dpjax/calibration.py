@@ -14,11 +14,9 @@ from .calibration_statistics import Ranks
 from .diagnostics import Diagnostics, batch_means_ess, split_rhat
 from .engine import Run
 from .errors import InputError
-from .inference import regression_prior
 from .methods import check_seed, method_named, run_method
-from .models.linear_regression import LinearRegression
-from .sensitivity import regression_exponents, replace_one_l1
-from .simulation import Study, positive, simulate_study, whole
+from .simulation import Study, positive, whole
+from .study_design import study_design
 
 #: Draws of the non-private posterior per problem, behind the MMD.
 NON_PRIVATE_DRAWS = 60
@@ -105,8 +103,11 @@ class Calibration:
         lines = ["  ".join(x.rjust(w) for x, w in zip(r, widths, strict=True)) for r in [head, *rows]]
         verdict = self.verdict()
         over = self.over_cells()
+        several = [cell["multimodal"] for cell in self.cells if "multimodal" in cell]
+        if several and max(several) > 0:
+            lines += ["", f"posteriors given the release that have several modes: up to {max(several):.1%} of a cell"]
+        lines += ["", *([self.settings["study"]] if "study" in self.settings else [])]
         lines += [
-            "",
             f"method {self.method}: {self.chains_in_call} chains in one call, {self.seconds:.2f} s "
             f"(compile {self.compile_seconds:.1f} s), {self.ess_per_second:,.0f} ESS/s, "
             f"{over['reruns']} problems rerun in {self.rerun_seconds:.2f} s",
@@ -119,30 +120,22 @@ class Calibration:
         return "\n".join(lines)
 
 
-def calibration_model(
-    features: int = 1, prior: Mapping[str, Any] | str | os.PathLike | None = None
-) -> LinearRegression:
-    """Prior of a calibration study: S0 section 4.2 unless another is given."""
-    features = whole("features", features)
-    return LinearRegression.s0(features) if prior is None else regression_prior(features, prior)
-
-
-def default_sensitivity(features: int, bounds: tuple[float, float] = (-1.0, 1.0)) -> float:
-    """Replace-one L1 sensitivity of the statistic with all variables in `bounds` (SPEC A1)."""
-    exponents = regression_exponents(whole("features", features))
-    return float(replace_one_l1(exponents, [tuple(bounds)] * (features + 1)))
-
-
 def calibrate(
     model: str = "linear-regression",
     *,
     records: int | Sequence[int],
     epsilon: float | Sequence[float],
     trials: int = 300,
-    method: str = "collapsed",
-    features: int = 1,
-    bounds: tuple[float, float] = (-1.0, 1.0),
-    sensitivity: float | None = None,
+    method: str | None = None,
+    features: int | Any | None = None,
+    bounds: tuple[float, float] | Any | None = None,
+    rule: str | None = None,
+    categories: int | None = None,
+    released: Sequence[int] | None = None,
+    options: Mapping[str, Any] | None = None,
+    mechanism: str = "laplace",
+    delta: float | Any | None = None,
+    sensitivity: float | Any | None = None,
     prior: Mapping[str, Any] | str | os.PathLike | None = None,
     simulate: str = "exact",
     clip: bool = False,
@@ -158,16 +151,12 @@ def calibrate(
     """Simulate data sets from the prior, infer each, and test whether the truth's ranks are uniform.
 
     Args:
-        model: "linear-regression".
+        model: one of `dpjax.kinds.kinds()`.
         records, epsilon: one value or several; all combinations are run, in one compiled call.
         trials: simulated data sets per combination.
-        method: "collapsed", "gibbs", "naive" or "non-private".
-        features: number of covariates.
-        bounds: of every variable in scaled units; they set the sensitivity (records are not clipped, as in S0).
-        sensitivity: replaces the exact replace-one L1 sensitivity (16/3 for one feature).
-        prior: None for S0's; parameters are drawn from it and it is the prior of the inference.
-        simulate: "exact" or "clt" (statistics from the samplers' own normal approximation).
-        clip: clip records to `bounds` before summing (the model is then misspecified by construction).
+        method: one of `dpjax.methods.METHODS`; None is the model's default.
+        features, bounds, rule, categories, released, options, mechanism, delta, sensitivity, prior, simulate, clip:
+            what is simulated; `dpjax.study_design.study_design` explains them and their defaults.
         chains, draws, thin, chains_per_batch, progress: of the run.
         stream: keep running sums only: memory does not grow with the number of draws.
         mmd: report the MMD to the non-private posterior (not when streaming).
@@ -177,31 +166,26 @@ def calibrate(
         `Calibration`.
 
     Raises:
-        InputError: a value out of range.
+        InputError: a value out of range, or an argument that has no place in this model.
     """
-    if model != "linear-regression":
-        raise InputError(f"model must be linear-regression; got {model!r}")
-    method_named(method)  # before the simulation, which takes a while
     cells = [(n, e) for n in _several("records", records) for e in _several("epsilon", epsilon)]
     for name, value in (("chains", chains), ("draws", draws), ("trials", trials)):
         whole(name, value)
-    inferred = calibration_model(features, prior)
-    bounds = _checked_bounds(bounds)
-    if sensitivity is None:
-        sensitivity = default_sensitivity(features, bounds)
-    if clip and simulate != "exact":
-        raise InputError("clip needs simulate = 'exact': there are no records to clip otherwise")
-    study = simulate_study(
-        inferred,
-        cells,
-        trials,
-        sensitivity=sensitivity,
-        seed=check_seed(seed),
-        simulate="clipped" if clip else simulate,
-        bounds=bounds,
-    )
+    if not cells:
+        raise InputError("records and epsilon must name at least one cell")
+    for n, e in cells:
+        whole("records", n), positive("epsilon", e)
+    if method is not None:
+        method_named(method)
+    design = study_design(
+        model, features=features, bounds=bounds, rule=rule, categories=categories, released=released, options=options,
+        mechanism=mechanism, delta=delta, sensitivity=sensitivity, prior=prior, simulate=simulate, clip=clip,
+    )  # fmt: skip
+    method = design.default_method() if method is None else method
+    design.check(cells, [method])  # before the simulation, which takes a while
     return calibrate_study(
-        study, method, chains=chains, draws=draws, thin=thin, stream=stream, mmd=mmd, seed=seed,
+        design.study(cells, trials, check_seed(seed)),
+        method, chains=chains, draws=draws, thin=thin, stream=stream, mmd=mmd, seed=seed,
         chains_per_batch=chains_per_batch, progress=progress,
     )  # fmt: skip
 
@@ -267,6 +251,8 @@ def calibrate_study(
             reruns=int(run.rerun_mask[part].sum()),
             mmd=value,
         )
+        if study.multimodal is not None:
+            cell["multimodal"] = study.multimodal[c]
         if stream:
             cell["ess"], cell["rhat"] = "batch means", "split R-hat"
         cells.append(cell)
@@ -288,7 +274,7 @@ def calibrate_study(
             "simulate": study.simulate,
             "sensitivity": study.sensitivity,
             "mechanism": study.problems.mechanism,
-            "adjacency": "replace-one",
+            **study.settings,
             "prior": study.problems.model.as_dict(),
             "run": run.settings,
         },
@@ -339,14 +325,4 @@ def _several(name: str, value: Any) -> list:
     return list(value) if isinstance(value, Sequence | np.ndarray) else [value]
 
 
-def _checked_bounds(bounds: Any) -> tuple[float, float]:
-    try:
-        low, high = (float(b) for b in bounds)
-    except (TypeError, ValueError):
-        raise InputError(f"bounds must be two numbers, low and high; got {bounds!r}") from None
-    if not (np.isfinite([low, high]).all() and low < high):
-        raise InputError(f"bounds must be finite with low < high; got {low:g}:{high:g}")
-    return low, high
-
-
-__all__ = ["Calibration", "calibrate", "calibrate_study", "non_private_draws", "positive", "simulate_study"]
+__all__ = ["Calibration", "calibrate", "calibrate_study", "non_private_draws"]

@@ -15,10 +15,10 @@ from typing import Annotated, Any
 import typer
 
 from dpjax import _cli_options as options
-from dpjax._cli_options import LARGEST_SEED
+from dpjax._cli_options import BAD_INPUT, INTERNAL, INTERRUPTED, LARGEST_SEED, NOT_TRUSTED, OK, Force, Json
+from dpjax._cli_release import check, release
 from dpjax.errors import ConvergenceError, InputError, MissingExtraError
-
-OK, NOT_TRUSTED, BAD_INPUT, INTERNAL, INTERRUPTED = 0, 1, 2, 3, 130
+from dpjax.kinds import kinds
 
 app = typer.Typer(
     name="dpjax",
@@ -33,14 +33,20 @@ app = typer.Typer(
 _BAR = options.Bar()
 
 Seed = Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of everything random.")]
-Force = Annotated[bool, typer.Option("--force", help="Overwrite output files.")]
-Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write every number printed.")]
 Figure = Annotated[Path | None, typer.Option("--figure", metavar="FILE", help="Write a picture: .png, .pdf or .svg.")]
-Prior = Annotated[Path | None, typer.Option("--prior", metavar="TOML", help="Prior, in scaled units.")]
+Prior = Annotated[
+    Path | None, typer.Option("--prior", metavar="TOML", help="Prior, in the units of the release (scaled if it is).")
+]
 Chains = Annotated[int, typer.Option(help="Chains per problem.")]
 Draws = Annotated[int, typer.Option(help="Draws kept per chain.")]
 Thin = Annotated[int | None, typer.Option(help="Keep every n-th step; the default depends on the method.")]
-Method = Annotated[str, typer.Option(help="collapsed, gibbs, naive; in simulations also non-private.")]
+Method = Annotated[
+    str | None,
+    typer.Option(
+        help="exact, collapsed, gibbs, gibbs-literal, naive; in simulations also naive-untruncated, non-private, ops. "
+        "Default: exact where the model has one parameter, else collapsed."
+    ),
+]
 
 
 def _version(wanted: bool) -> bool:
@@ -57,90 +63,23 @@ def _root(
     version: Annotated[
         bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_version)
     ] = False,
-) -> None: ...
+    load: Annotated[
+        list[Path] | None,
+        typer.Option("--load", metavar="FILE.py", help="Run this file first: it registers a family of its own."),
+    ] = None,
+) -> None:
+    for file in load or ():
+        options.load_python(file)
 
 
-@app.command()
-def release(
-    table: Annotated[Path, typer.Argument(metavar="TABLE.csv", help="The private table.")],
-    target: Annotated[str, typer.Option(help="Column of the response.")],
-    features: Annotated[str, typer.Option(metavar="A,B", help="Columns of the features.")],
-    bounds: Annotated[
-        list[str], typer.Option(metavar="A=lo:hi", help="Bounds of a column, stated a priori; once per column.")
-    ],
-    epsilon: Annotated[float, typer.Option(help="Privacy budget that this release spends.")],
-    output: Annotated[Path, typer.Option(metavar="FILE", help="The release file.")],
-    model: Annotated[str, typer.Option(help="linear-regression.")] = "linear-regression",
-    mechanism: Annotated[str, typer.Option(help="laplace.")] = "laplace",
-    adjacency: Annotated[str, typer.Option(help="replace-one.")] = "replace-one",
-    intercept: Annotated[bool, typer.Option("--intercept/--no-intercept", help="Only with, for now.")] = True,
-    force: Force = False,
-) -> int:
-    """Release the noisy sums of a private table.
-
-    The noise comes from OpenDP and cannot be seeded; every further release of the same table adds its epsilon.
-
-    \b
-    Example:
-      dpjax release patients.csv --target progression --features bmi \\
-        --bounds bmi=15:45 --bounds progression=0:350 \\
-        --mechanism laplace --epsilon 1 --output release.json
-    """
-    names, limits = options.parse_names("--features", features), options.parse_bounds(bounds)
-    options.check_outputs([output], [table], force)
-    import dpjax
-    from dpjax._report import describe_release
-
-    made = dpjax.release(
-        table,
-        target=target,
-        features=names,
-        bounds=limits,
-        epsilon=epsilon,
-        model=model,
-        mechanism=mechanism,
-        adjacency=adjacency,
-        intercept=intercept,
-    )
-    made.save(output, force)
-    print(f"released to {output}\n{describe_release(made)}")
-    return OK
-
-
-@app.command()
-def check(
-    release: Annotated[Path, typer.Argument(metavar="RELEASE.json", help="A release file.")],
-    json: Json = None,
-    force: Force = False,
-) -> int:
-    """Say what is wrong with a release file, or what it holds.
-
-    \b
-    Example:
-      dpjax check release.json
-    """
-    options.check_outputs([json], [release], force)
-    from dpjax._report import describe_release
-    from dpjax.release import Release, describe_problems
-
-    problems = describe_problems(release)
-    for problem in problems:
-        options.complain("error", f"release file {str(release)!r}: {problem}")
-    if problems:
-        return BAD_INPUT
-    good = Release.load(release)  # warns where the stated guarantee does not follow from the noise
-    if json is not None:
-        from dpjax._files import write_json
-
-        write_json(json, good.to_dict(), force)
-    print(f"{release} can be used\n{describe_release(good, statistics=True)}")
-    return OK
+app.command()(release)
+app.command()(check)
 
 
 @app.command()
 def fit(
     releases: Annotated[list[Path], typer.Argument(metavar="RELEASE.json", help="A release file.")],
-    method: Method = "collapsed",
+    method: Method = None,
     prior: Prior = None,
     chains: Chains = 4,
     draws: Draws = 1000,
@@ -182,10 +121,10 @@ def fit(
         draws=draws,
         thin=thin,
         seed=seed,
-        progress=_BAR.labelled(f"fit {method}"),
+        progress=_BAR.labelled(f"fit {method or read[0].kind}"),
     )
     _BAR.clear()
-    print(describe_prior(posterior.prior, prior is not None))
+    print(describe_prior(posterior.prior, prior is not None, posterior.scaling is not None))
     print(f"\n{posterior.table()}")
     if posterior.scaling is not None:
         print(f"\n{posterior.table(scaled=True)}")
@@ -197,27 +136,42 @@ def fit(
     if figure is not None:
         from dpjax.figures import posteriors_figure, save_figure
 
-        save_figure(posteriors_figure({method: posterior}), figure, force)
+        save_figure(posteriors_figure({posterior.method: posterior}), figure, force)
     return NOT_TRUSTED if posterior.warnings() else OK
 
 
 @app.command()
 def calibrate(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="linear-regression.")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help=f"{', '.join(kinds())}.")],
     records: Annotated[list[str], typer.Option(metavar="N", help="Records; repeat or separate with commas.")],
     epsilon: Annotated[list[str], typer.Option(metavar="E", help="Epsilon; repeat or separate with commas.")],
     trials: Annotated[int, typer.Option(help="Simulated data sets per combination.")] = 300,
-    method: Method = "collapsed",
-    features: Annotated[int, typer.Option(help="Number of features.")] = 1,
+    method: Method = None,
+    features: Annotated[int | None, typer.Option(help="Features of a regression (1 if not given).")] = None,
     bounds: Annotated[
-        str, typer.Option(metavar="lo:hi", help="Bounds of every variable; they set the sensitivity.")
-    ] = "-1:1",
+        str | None,
+        typer.Option(
+            metavar="lo:hi",
+            help="Bounds; they set the sensitivity. Of every variable of a regression (-1:1 if not given); of the "
+            "records of an unbounded family (the middle 95% at the centre of the prior if not given).",
+        ),
+    ] = None,
+    rule: Annotated[
+        str | None, typer.Option(help="clamp (default) or redact: records outside the bounds of an unbounded family.")
+    ] = None,
+    categories: Annotated[int | None, typer.Option(metavar="K", help="Categories of a multinomial.")] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="Option of the family, such as shape=2 of gamma; may be repeated."),
+    ] = None,
+    mechanism: Annotated[str, typer.Option(help="laplace, discrete-laplace (counts) or gaussian.")] = "laplace",
+    delta: Annotated[float | None, typer.Option(help="Of gaussian noise, which needs it.")] = None,
     sensitivity: Annotated[
-        float | None, typer.Option(help="Replaces the exact sensitivity (16/3 for one feature).")
+        float | None, typer.Option(help="Replaces the statistic's own (16/3 for a regression with one feature).")
     ] = None,
     prior: Prior = None,
     simulate: Annotated[str, typer.Option(help="exact or clt.")] = "exact",
-    clip: Annotated[bool, typer.Option("--clip", help="Clip the simulated records to [-1, 1].")] = False,
+    clip: Annotated[bool, typer.Option("--clip", help="Clip the records of a regression to the bounds.")] = False,
     chains: Chains = 2,
     draws: Draws = 500,
     thin: Thin = None,
@@ -236,10 +190,12 @@ def calibrate(
     Example:
       dpjax calibrate linear-regression --records 100,1000 --epsilon 0.1 \\
         --trials 300 --method collapsed --json calibration.json
+      dpjax calibrate exponential --records 1000 --epsilon 0.1 --rule redact
     """
     sizes = options.parse_several("--records", records, options.whole_number, "whole numbers")
     budgets = options.parse_several("--epsilon", epsilon, float, "numbers")
-    pair = options.parse_pair("--bounds", bounds)
+    pair = None if bounds is None else options.parse_pair("--bounds", bounds)
+    chosen = options.parse_family_options(option or [])
     pictures = _pictures(figure, sizes, budgets)
     options.check_outputs([json], [prior] if prior else [], force, [*pictures.values()])
     _prepare()
@@ -258,6 +214,11 @@ def calibrate(
         method=method,
         features=features,
         bounds=pair,
+        rule=rule,
+        categories=categories,
+        options=chosen,
+        mechanism=mechanism,
+        delta=delta,
         sensitivity=sensitivity,
         prior=prior,
         simulate=simulate,
@@ -267,7 +228,7 @@ def calibrate(
         thin=thin,
         stream=stream,
         seed=seed,
-        progress=_BAR.labelled(f"calibrate {method}"),
+        progress=_BAR.labelled(f"calibrate {method or model}"),
     )
     _BAR.clear()
     print(study.table())
@@ -277,9 +238,9 @@ def calibrate(
         from dpjax.experiment import calibration_figures
         from dpjax.figures import save_figure
 
-        for name, drawn in calibration_figures({method: study}):
+        for name, drawn in calibration_figures({study.method: study}):
             save_figure(drawn, pictures[name], force)
-    return _doubted(method, study.warnings())
+    return _doubted(study.method, study.warnings())
 
 
 @app.command()

@@ -29,10 +29,10 @@ from .mechanisms import MECHANISMS
 from .models.base import Model, Observed
 from .samplers.base import LaneSampler
 
-#: From this many records on, positions and z - n mu are kept in float64 (the algebra stays float32).
-FLOAT64_ABOVE = 1_000_000
 #: Statistics beyond this many noise scales overflow when squared in float32.
 MOST_NOISE_UNITS = 1e15
+#: Largest n / b^2 with which a singular covariance plus the noise's is inverted in float32.
+MOST_SPREAD = 1e4
 #: Streaming keeps at most this many batches of draws per chain.
 MOST_BATCHES = 32
 #: Result codes per chain.
@@ -54,6 +54,7 @@ class Problems:
     model: Model
     mechanism: str
     exact: np.ndarray | None = None
+    untruncated: np.ndarray | None = None
 
     def __post_init__(self):
         z = np.asarray(self.z, np.float64)
@@ -99,9 +100,9 @@ class Problems:
     def take(self, index: Sequence[int] | np.ndarray) -> Problems:
         """The problems at `index`."""
         index = np.asarray(index)
-        exact = None if self.exact is None else self.exact[index]
+        exact, untruncated = (None if x is None else x[index] for x in (self.exact, self.untruncated))
         model = jax.tree.map(lambda x: np.asarray(x)[index], self.batched_model())
-        return Problems(self.z[index], self.n[index], self.scale[index], model, self.mechanism, exact)
+        return Problems(self.z[index], self.n[index], self.scale[index], model, self.mechanism, exact, untruncated)
 
     def __len__(self) -> int:
         return len(self.z)
@@ -144,9 +145,10 @@ class Run:
         return int(self.rerun_mask.sum())
 
 
-def needs_float64(n: np.ndarray) -> bool:
-    """Whether positions must be kept in float64 for these numbers of records."""
-    return bool(np.max(n) > FLOAT64_ABOVE)
+def _ill_conditioned(problems: Problems) -> bool:
+    """Whether a singular covariance plus the noise's is beyond float32."""
+    largest = (problems.n[:, None] / problems.scale**2).max()
+    return bool(problems.model_template().singular and largest > MOST_SPREAD)
 
 
 @contextlib.contextmanager
@@ -208,8 +210,12 @@ def run_chains(
     devices = min(available, count) if devices is None else devices
     if not 1 <= devices <= available:
         raise InputError(f"devices must lie in 1..{available}; got {devices}")
+    everything64 = getattr(sampler, "float64", False) or _ill_conditioned(problems)
+    widest = getattr(sampler, "widest_block", None)
+    if chains_per_batch is None and widest is not None:
+        chains_per_batch = max(chains, widest)
     plan = layout(count, chains, statistics, devices, chains_per_batch)
-    float64 = needs_float64(problems.n)
+    float64 = everything64 or bool(np.max(problems.n) > problems.model.float64_above)
     names = problems.model_template().parameter_names
 
     chunk = max(thin, KEY_BLOCK)
@@ -228,7 +234,7 @@ def run_chains(
 
     with precision(float64):
         state = jnp.float64 if float64 or x64 else jnp.float32
-        work = jnp.float64 if x64 else jnp.float32
+        work = jnp.float64 if x64 or everything64 else jnp.float32
         run = _Groups(problems, plan, seed, first_problem, truth, state, work)
         pieces: list[list[Any]] = []
         seconds = compile_seconds = 0.0

@@ -21,11 +21,12 @@ from dpjax.calibration import Calibration, calibrate_study, non_private_draws
 from dpjax.calibration_statistics import Ranks
 from dpjax.errors import ConvergenceWarning, InputError, PrivacyWarning, require
 from dpjax.figures import calibration_figure, posteriors_figure, save_figure
+from dpjax.figures_study import ks_figure, mmd_figure, traces_figure
 from dpjax.inference import fit
 from dpjax.methods import METHODS
 from dpjax.posterior import Posterior
 from dpjax.release import Release
-from dpjax.simulation import Study, simulate_study
+from dpjax.simulation import Study
 
 #: Called with (what is running, parts done, parts in all).
 Progress = Callable[[str, int, int], None]
@@ -62,7 +63,8 @@ class Results:
         if self.posteriors:
             prior = next(iter(self.posteriors.values())).prior
             given = (self.config.get("fit") or {}).get("prior") is not None
-            parts += [_report.describe_prior(prior, given), _report.compare(self.posteriors)]
+            scaled = next(iter(self.posteriors.values())).scaling is not None
+            parts += [_report.describe_prior(prior, given, scaled), _report.compare(self.posteriors)]
         parts += [f"calibration of {method}\n{item.table()}" for method, item in self.calibrations.items()]
         doubts = [sentence for sentences in self.doubts.values() for sentence in sentences]
         if doubts:
@@ -146,11 +148,11 @@ def run(
 
     if typed.release is not None:
         results.release = _release(typed, prepared, folder)
-    if typed.fit is not None and results.release is not None:
+    if prepared.fit is not None and results.release is not None:
         exact = prepared.exact(results.release)
-        _fit_all(typed.fit, typed.seed, results, prepared, exact, folder, progress)
-    if typed.calibration is not None:
-        _calibrate_all(typed.calibration, typed.seed, results, prepared, folder, progress)
+        _fit_all(prepared.fit, typed.seed, results, prepared, exact, folder, progress)
+    if prepared.study is not None:
+        _calibrate_all(prepared.study, typed.seed, results, prepared, folder, progress)
     results.seconds = time.perf_counter() - begin
     if folder is not None:
         _write(results, folder)
@@ -188,7 +190,7 @@ def _fit_all(
     progress: Progress | None,
 ) -> None:
     assert results.release is not None
-    for method in section.methods:
+    for method in section.methods or ():
         posterior = prepared.posteriors.get(method)
         if posterior is None:
             with warnings.catch_warnings():
@@ -218,18 +220,10 @@ def _calibrate_all(
 ) -> None:
     study: Study | None = None
     reference = None
-    for method in section.methods:
+    for method in section.methods or ():
         calibration = prepared.calibrations.get(method)
         if calibration is None:
-            study = study or simulate_study(
-                prepared.model,
-                section.cells,
-                section.trials,
-                sensitivity=prepared.sensitivity,
-                seed=seed,
-                simulate="clipped" if section.clip else section.simulate,
-                bounds=section.bounds,
-            )
+            study = study or prepared.design.study(section.cells, section.trials, seed)
             wanted = section.mmd and not section.stream
             if wanted and reference is None and method != "non-private":
                 reference = non_private_draws(study, seed)
@@ -269,10 +263,13 @@ def _write(results: Results, folder: Folder) -> None:
         _files.write_json(folder.file(f"summary_{method}.json"), posterior.summary(), True)
     if results.posteriors:
         save_figure(posteriors_figure(results.posteriors), folder.file("posteriors.png"), True)
+        save_figure(traces_figure(results.posteriors), folder.file("traces.png"), True)
     for method, calibration in results.calibrations.items():
         _files.write_json(folder.file(f"calibration_{method}.json"), calibration.to_dict(), True)
     for name, figure in calibration_figures(results.calibrations):
         save_figure(figure, folder.file(f"calibration_{name}.png"), True)
+    for name, figure in study_figures(results.calibrations):
+        save_figure(figure, folder.file(f"{name}.png"), True)
     _files.write_text(folder.file("results.txt"), results.table() + "\n", True)
     _files.write_json(folder.file("results.json"), results.to_dict(), True)
 
@@ -296,4 +293,13 @@ def calibration_figures(calibrations: Mapping[str, Calibration]):
             yield cell_name(records, epsilon), calibration_figure(pit, names, records=records, epsilon=epsilon)
 
 
-__all__ = ["Results", "calibration_figures", "cell_name", "run"]
+def study_figures(calibrations: Mapping[str, Calibration]):
+    """("ks" or "mmd", figure over all cells) where there are several cells to compare."""
+    if not calibrations or len(next(iter(calibrations.values())).cells) < 2:
+        return
+    yield "ks", ks_figure(calibrations)
+    if any(cell["mmd"] is not None for item in calibrations.values() for cell in item.cells):
+        yield "mmd", mmd_figure(calibrations)
+
+
+__all__ = ["Results", "calibration_figures", "cell_name", "run", "study_figures"]

@@ -19,11 +19,11 @@ from dpjax.calibration_statistics import ecdf, ecdf_band
 from dpjax.errors import InputError, require
 from dpjax.posterior import Posterior
 
-# Okabe and Ito's colours, told apart with any common colour blindness; line styles help in black and white
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)), "-")
+# Okabe and Ito's colours and a brown, told apart with any common colour blindness; line styles help in black and white
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#9A6324")
+STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)), (0, (8, 2)), (0, (3, 2, 1, 2)))
 # the default method and its usual companions keep their colour from figure to figure
-METHOD_ORDER = ("collapsed", "gibbs", "non-private", "naive")
+METHOD_ORDER = ("collapsed", "gibbs", "non-private", "naive", "exact", "ops", "gibbs-literal", "naive-untruncated")
 GREY = "#8c8c8c"
 
 
@@ -57,13 +57,13 @@ def posteriors_figure(
     first = next(iter(posteriors.values()))
     if any(item.names != first.names for item in posteriors.values()):
         raise InputError("posteriors: all must have the same parameters")
-    names = _chosen(first.names, parameters)
+    names = chosen_names(first.names, parameters)
     columns = min(columns, len(names))
     rows = math.ceil(len(names) / columns)
     height = 0.55 + 0.38 * len(posteriors)
-    figure = _figure(3.3 * columns, (height + 0.75) * rows + 0.9)
+    figure = new_figure(3.3 * columns, (height + 0.75) * rows + 0.9)
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
-    looks = _looks(posteriors)
+    looks = method_looks(posteriors)
     for axis, name in zip(axes, names, strict=False):
         _ridge_panel(axis, posteriors, first.names.index(name), looks, scaled)
         meaning = first.describe(name)
@@ -76,9 +76,9 @@ def posteriors_figure(
         f"{first.mechanism} noise, {units}",
         fontsize=11,
     )
-    handles = [_line(color=looks[m][0], linewidth=5, alpha=0.75, label=m) for m in posteriors]
+    handles = [legend_line(color=looks[m][0], linewidth=5, alpha=0.75, label=m) for m in posteriors]
     if any(item.prior_draws is not None for item in posteriors.values()):
-        handles.append(_line(color=GREY, linewidth=1, label="prior"))
+        handles.append(legend_line(color=GREY, linewidth=1, label="prior"))
     figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 6), frameon=False)
     return figure
 
@@ -112,14 +112,14 @@ def calibration_figure(
     values = {method: np.asarray(ranks) for method, ranks in pit.items()}
     if not values or any(v.ndim != 2 or v.shape[1] != len(names) or not len(v) for v in values.values()):
         raise InputError(f"pit: per method, ranks [trials, {len(names)}] are needed")
-    chosen = _chosen(names, parameters)
+    chosen = chosen_names(names, parameters)
     trials = max(len(v) for v in values.values())
     x, low, high = ecdf_band(trials, probability)
     columns = min(columns, len(chosen))
     blocks = math.ceil(len(chosen) / columns)
-    figure = _figure(max(2.3 * columns + 0.6, 5.2), 4.3 * blocks + 0.9)
+    figure = new_figure(max(2.3 * columns + 0.6, 5.2), 4.3 * blocks + 0.9)
     axes = figure.subplots(2 * blocks, columns, squeeze=False)
-    looks = _looks(values)
+    looks = method_looks(values)
     edge = max(0.02, 1.6 * float(np.max(high - x)))
     for number in range(blocks * columns):
         upper, lower = (axes[2 * (number // columns) + row, number % columns] for row in (0, 1))
@@ -152,7 +152,7 @@ def calibration_figure(
             lower.set_ylabel("ECDF - uniform")
         upper.set_xlabel("uniform quantile")
     figure.suptitle(f"Calibration: n = {records:,}, epsilon = {epsilon:g}, {trials:,} trials", fontsize=11)
-    handles = [_line(color=looks[m][0], linestyle=looks[m][1], linewidth=1.8, label=m) for m in values]
+    handles = [legend_line(color=looks[m][0], linestyle=looks[m][1], linewidth=1.8, label=m) for m in values]
     patches = require("matplotlib.patches", "report", "drawing figures")
     handles.append(patches.Patch(color="#e3e3e3", label=f"{probability:.0%} simultaneous band"))
     figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 5), frameon=False)
@@ -214,7 +214,7 @@ def _density(values: np.ndarray, grid: np.ndarray) -> np.ndarray:
     return gaussian_kde(sample, bw_method=width / sample.std(ddof=1))(grid) + 1e-300
 
 
-def _looks(methods) -> dict[str, tuple[str, Any]]:
+def method_looks(methods) -> dict[str, tuple[str, Any]]:
     """Colour and line style per method: fixed for the known ones, the free ones in order for the others."""
     known = {method: METHOD_ORDER.index(method) for method in methods if method in METHOD_ORDER}
     free = [i for i in range(len(COLOURS)) if i not in known.values()] or [0]
@@ -223,14 +223,16 @@ def _looks(methods) -> dict[str, tuple[str, Any]]:
     return {method: (COLOURS[i], STYLES[i]) for method, i in index.items()}
 
 
-def _chosen(names: Sequence[str], parameters: Sequence[str] | None) -> list[str]:
+def chosen_names(names: Sequence[str], parameters: Sequence[str] | None) -> list[str]:
+    """The parameters to show, all of `names` by default; unknown ones are refused."""
     unknown = [name for name in parameters or () if name not in names]
     if unknown:
         raise InputError(f"parameters: {unknown[0]} is not one of {', '.join(names)}")
     return list(names if parameters is None else parameters)
 
 
-def _figure(width: float, height: float):
+def new_figure(width: float, height: float):
+    """An empty figure of a size in inches, for files only."""
     module = require("matplotlib.figure", "report", "drawing figures")
     backend = require("matplotlib.backends.backend_agg", "report", "drawing figures")
     figure = module.Figure(figsize=(width, height), layout="constrained")
@@ -239,5 +241,6 @@ def _figure(width: float, height: float):
     return figure
 
 
-def _line(**options):
+def legend_line(**options):
+    """A line for a legend."""
     return require("matplotlib.lines", "report", "drawing figures").Line2D([], [], **options)

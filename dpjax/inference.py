@@ -5,75 +5,55 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
-from ._files import read_toml
 from .engine import NON_FINITE, Problems
 from .errors import ConvergenceError, ConvergenceWarning, InputError
-from .methods import METHODS, check_seed, method_named, run_method
-from .models.linear_regression import LinearRegression
+from .methods import Method, check_seed, default_method, method_named, run_method
+from .models import Model, model_for
+from .modes import can_find_modes, describe_modes, find_modes
 from .posterior import Posterior
 from .release import Release
+from .statistics import Statistic
 
 #: Prior draws behind the reported prior standard deviations.
 PRIOR_DRAWS = 20_000
-_REGRESSION_FIELDS = ("theta_mean", "theta_precision", "sigma2_shape", "sigma2_scale")
-_COVARIATE_FIELDS = ("mean", "kappa", "psi", "nu")
 
 
-def regression_prior(p: int, prior: Mapping[str, Any] | str | os.PathLike | None = None) -> LinearRegression:
-    """The prior of a regression with p features, in scaled units.
+def inferred_model(statistic: Statistic, prior: Mapping[str, Any] | str | os.PathLike | None = None) -> Model:
+    """The model and prior behind a release's statistic, in the units of the release.
 
     Args:
-        p: number of features.
-        prior: None for the weak default; a mapping or a TOML file with any of theta_mean, theta_precision (a
-            PRECISION: SPEC C8), sigma2_shape, sigma2_scale and a table covariates with any of mean, kappa, psi, nu.
-            What is not given keeps its default.
+        statistic: what was released.
+        prior: None for the kind's weak default; a mapping or a TOML file of hyperparameters by name. What is not
+            given keeps its default. Regression: theta_mean, theta_precision (a PRECISION: SPEC C8), sigma2_shape,
+            sigma2_scale and a table covariates with mean, kappa, psi, nu. Families: the conjugate prior's alpha and
+            beta, concentration, shape and rate, or mean, kappa, shape and scale.
 
     Raises:
-        InputError: file missing or not TOML, unknown name, value of the wrong shape or sign.
+        InputError: file missing or not TOML, unknown name, value of the wrong shape or sign; no prior for a release
+            that the default is not made for.
     """
-    if prior is None:
-        return LinearRegression.weak(p)
-    if isinstance(prior, str | os.PathLike):
-        prior = read_toml(Path(prior))
-    if not isinstance(prior, Mapping):
-        raise InputError(f"prior must be a mapping or a file; got {type(prior).__name__}")
-    covariates = prior.get("covariates", {})
-    if not isinstance(covariates, Mapping):
-        raise InputError("prior: covariates must be a table with mean, kappa, psi, nu")
-    for given, known, where in (
-        (set(prior) - {"covariates"}, _REGRESSION_FIELDS, "prior"),
-        (set(covariates), _COVARIATE_FIELDS, "prior, table covariates"),
-    ):
-        unknown = sorted(given - set(known))
-        if unknown:
-            raise InputError(f"{where}: unknown name {unknown[0]!r}; allowed: {', '.join(known)}")
-    default = LinearRegression.weak(p).as_dict()
-    merged = default | dict(prior)
-    merged["covariates"] = default["covariates"] | dict(covariates)
-    table = merged.pop("covariates")
-    try:
-        return LinearRegression.create(
-            p, x_mean=table["mean"], kappa=table["kappa"], psi=table["psi"], nu=table["nu"], **merged
+    if prior is None and not statistic.default_prior_fits:
+        raise InputError(
+            "prior is missing: the release is in raw units (scaling null), which the default is not made for; give one "
+            "in those units"
         )
-    except InputError as error:
-        raise InputError(f"prior: {error}") from None
+    return model_for(statistic, prior)
 
 
 @jax.jit  # of the module, with the prior as an argument: compiled once for any number of fits
-def _prior_report(model: LinearRegression, keys):
+def _prior_report(model: Model, keys):
     return jax.vmap(lambda key: model.report(model.sample_prior(key)))(keys)
 
 
 def fit(
     release: Release | str | os.PathLike | Sequence[Release | str | os.PathLike] | Any,
     *,
-    method: str = "collapsed",
+    method: str | None = None,
     prior: Mapping[str, Any] | str | os.PathLike | None = None,
     chains: int = 4,
     draws: int = 1000,
@@ -87,12 +67,14 @@ def fit(
 
     Args:
         release: a `Release` or the path of a release file.
-        method: "collapsed" (default), "gibbs", "naive"; "non-private" only together with `exact`.
-        prior: see `regression_prior`; None is the weak default (`LinearRegression.weak`).
+        method: one of `dpjax.methods.METHODS`, None for the model's default: the exact law where it is cheap, else
+            "collapsed". "non-private" only together with `exact`.
+        prior: see `inferred_model`; None is the weak default.
         chains, draws, thin: chains and kept draws per chain; keep every thin-th step.
         seed: seed of the sampler.
         settings: sampler settings to change (fields of its dataclass).
-        exact: exact statistics `[D]` in scaled units, for "non-private": public data only.
+        exact: exact statistics `[D]` in the units of the release, of all records as they are, for "non-private":
+            public data only.
         progress: called with (steps done, steps in all).
 
     Returns:
@@ -111,15 +93,9 @@ def fit(
     if len(releases) != 1:
         raise InputError(f"fit takes one release for now; got {len(releases)} (several parties are not supported yet)")
     one = releases[0]
-    entry = method_named(method)
-    if entry.exact and exact is None:
-        raise InputError(f"method {method!r} needs the exact statistics, which a release does not hold")
-    if one.scaling is None and prior is None:
-        raise InputError(
-            "the release is in raw units (scaling null), which the default prior is not made for: give a prior in "
-            "those units (--prior, prior=)"
-        )
-    model = regression_prior(one.p, prior)
+    model = inferred_model(one.statistic, prior)
+    name = method if method is not None else default_method(model)
+    entry = method_named(name)
     problems = Problems(
         one.z[None],
         np.array([float(one.records)]),
@@ -128,8 +104,9 @@ def fit(
         one.mechanism,
         None if exact is None else np.asarray(exact, np.float64)[None],
     )
+    entry.check(problems)
     run = run_method(
-        method,
+        name,
         problems,
         seed=seed,
         chains=chains,
@@ -149,16 +126,13 @@ def fit(
     posterior = Posterior(
         draws=run.draws[0],
         names=run.names,
-        features=tuple(one.features),
-        target=one.target,
-        bounds=one.bounds,
-        scaling=one.scaling,
+        statistic=one.statistic,
         records=one.records,
         epsilon=privacy.epsilon if privacy else float("nan"),
         delta=privacy.delta if privacy else float("nan"),
         mechanism=one.mechanism,
         adjacency=privacy.adjacency if privacy else "not stated",
-        method=method,
+        method=name,
         seconds=run.seconds,
         codes=run.codes[0],
         prior=model.as_dict(),
@@ -166,10 +140,21 @@ def fit(
         compile_seconds=run.compile_seconds,
         rerun=bool(run.reruns),
         rerun_seconds=run.rerun_seconds,
+        notes=_notes(entry, problems),
     )
     for sentence in posterior.warnings():
         warnings.warn(sentence, ConvergenceWarning, stacklevel=2)
     return posterior
 
 
-__all__ = ["METHODS", "fit", "regression_prior"]
+def _notes(method: Method, problems: Problems) -> tuple[str, ...]:
+    """Which law of the sum an exact posterior is of, and whether the posterior has several modes."""
+    law = getattr(method.sampler(problems), "law", None)
+    notes = [] if law is None else [f"computed from the {law}"]
+    if can_find_modes(problems):
+        modes = find_modes(problems)[0]
+        notes += [describe_modes(modes, problems.model.parameter_names[0])] if len(modes) > 1 else []
+    return tuple(notes)
+
+
+__all__ = ["fit", "inferred_model"]

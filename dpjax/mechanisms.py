@@ -16,12 +16,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
+from dpjax._checks import check_number
 from dpjax._gaussian import analytic_gaussian_sigma, gaussian_delta, gaussian_epsilon
 from dpjax.errors import InputError
 from dpjax.kernels.augmentation import laplace_scales, laplace_scales_from
-from dpjax.statistics import check_number
 
 __all__ = [
+    "DiscreteLaplace",
     "Gaussian",
     "GaussianNoise",
     "Laplace",
@@ -88,6 +89,7 @@ class Laplace:
     kind: ClassVar[str] = "laplace"
     unit_noise: ClassVar[LaplaceNoise] = LaplaceNoise()
     random_scales: ClassVar[bool] = True
+    whole_numbers: ClassVar[bool] = False
     statement: ClassVar[PrivacyStatement] = PrivacyStatement(
         input_domain="vectors of D finite numbers, D public",
         input_metric="L1 distance between the statistics of adjacent tables",
@@ -141,6 +143,17 @@ class Laplace:
         """Exact draw of w | e (`dpjax.kernels.augmentation.laplace_scales`)."""
         return laplace_scales(key, residual)
 
+    @classmethod
+    def scale_for(cls, sensitivity: float, epsilon: float, delta: float | None = None) -> float:
+        """Scale that spends epsilon on a statistic of this L1 sensitivity; there is no delta (None or 0).
+
+        Raises:
+            InputError: a delta above 0.
+        """
+        if delta:
+            raise InputError(f"delta is for gaussian noise; {cls.kind} noise has none, got {delta!r}")
+        return sensitivity / epsilon
+
     def privacy_map(self, sensitivity: Any) -> float:
         """epsilon = sensitivity / smallest scale, rounded up.
 
@@ -164,6 +177,7 @@ class Gaussian:
     kind: ClassVar[str] = "gaussian"
     unit_noise: ClassVar[GaussianNoise] = GaussianNoise()
     random_scales: ClassVar[bool] = False
+    whole_numbers: ClassVar[bool] = False
     statement: ClassVar[PrivacyStatement] = PrivacyStatement(
         input_domain="vectors of D finite numbers, D public",
         input_metric="L2 distance between the statistics of adjacent tables (half-vectorised, SPEC A4)",
@@ -200,6 +214,17 @@ class Gaussian:
         """Always 1: normal noise is no mixture."""
         return jnp.ones_like(residual)
 
+    @classmethod
+    def scale_for(cls, sensitivity: float, epsilon: float, delta: float | None = None) -> float:
+        """Standard deviation that spends (epsilon, delta) on a statistic of this L2 sensitivity.
+
+        Raises:
+            InputError: delta missing or outside (0, 1).
+        """
+        if delta is None:
+            raise InputError("delta is missing: gaussian noise needs one, inside (0, 1)")
+        return analytic_gaussian_sigma(sensitivity, epsilon, delta)
+
     def privacy_map(self, sensitivity: Any, delta: Any) -> float:
         """Smallest epsilon at this delta (`gaussian_epsilon`).
 
@@ -210,14 +235,59 @@ class Gaussian:
         return gaussian_epsilon(_smallest(self.scale), _sensitivity(sensitivity), delta)
 
 
-MECHANISMS: dict[str, type[Laplace] | type[Gaussian]] = {"laplace": Laplace, "gaussian": Gaussian}
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class DiscreteLaplace(Laplace):
+    """z = s + whole-numbered noise k per entry, P(k) = tanh(1 / (2 b)) exp(-|k| / b), for whole-numbered s.
+
+    Given whole-numbered s the likelihood is exact, and as a function of s it has the kernel of `Laplace`: what
+    samples s treats both alike (`unit_noise`), on the whole numbers or, by the normal approximation, on the reals.
+
+    Args:
+        scale: b, [D], > 0 (leading axes allowed under `vmap`).
+    """
+
+    kind: ClassVar[str] = "discrete-laplace"
+    whole_numbers: ClassVar[bool] = True
+    statement: ClassVar[PrivacyStatement] = PrivacyStatement(
+        input_domain="vectors of D whole numbers, D public",
+        input_metric="L1 distance between the statistics of adjacent tables",
+        output_measure="pure differential privacy (max divergence)",
+        privacy_map="epsilon = L1 sensitivity / smallest scale",
+        norm="l1",
+        adjacency=("replace-one", "add-remove (the number of records then needs noise of its own)"),
+        reference="Ghosh, Roughgarden and Sundararajan 2012 (geometric mechanism); in releases OpenDP's"
+        " make_laplace on whole numbers (exact sampling: Canonne, Kamath and Steinke 2020)",
+    )
+
+    def simulate(self, key: Key[Array, ""], shape: tuple[int, ...] = (), dtype: Any = None) -> Float[Array, "*shape D"]:
+        """Draw noise for a simulation: the difference of two geometric variables, floor(Exponential(1) b) each. It
+        protects nobody. Arguments as `Laplace.simulate`; the result holds whole numbers."""
+        scale = jnp.asarray(self.scale, dtype)
+        waiting = jax.random.exponential(key, (2, *shape, *scale.shape), scale.dtype)
+        steps = jnp.floor(waiting * _lift(scale, len(shape) + scale.ndim + 1))
+        return steps[0] - steps[1]
+
+    def log_density(self, z: Float[Array, "*shape D"], s: Float[Array, "*shape D"]) -> Float[Array, "*shape"]:
+        """log P(z | s) of whole numbers z and s, summed over entries."""
+        scale = _lift(jnp.asarray(self.scale, z.dtype), z.ndim)
+        return jnp.sum(-jnp.abs(z - s) / scale + jnp.log(jnp.tanh(0.5 / scale)), axis=-1)
+
+    def noise_sd(self) -> Float[Array, " D"]:
+        """Standard deviation of the noise, 1 / (sqrt(2) sinh(1 / (2 b))); just below sqrt(2) b for large b."""
+        return 1.0 / (math.sqrt(2.0) * jnp.sinh(0.5 / jnp.asarray(self.scale)))
+
+
+MECHANISMS: dict[str, type[Laplace] | type[Gaussian]] = {
+    noise.kind: noise for noise in (Laplace, Gaussian, DiscreteLaplace)
+}
 
 
 def mechanism(kind: str, scale: Any) -> Laplace | Gaussian:
     """The mechanism of a release file.
 
     Args:
-        kind: "laplace" or "gaussian".
+        kind: "laplace", "gaussian" or "discrete-laplace".
         scale: [D] numbers > 0 (`Release.scale`), in the units of the statistic.
 
     Raises:

@@ -13,9 +13,11 @@ from .diagnostics import Diagnostics, diagnose
 from .engine import OK, Problems, Run, replace_problems, run_chains
 from .errors import InputError
 from .mechanisms import MECHANISMS
+from .models.base import Model
 from .samplers.base import LaneSampler
 from .samplers.collapsed import Collapsed
 from .samplers.conjugate import Conjugate
+from .samplers.exact import MOST_TERMS, Enumeration, OnePosteriorSampling, Quadrature, terms_needed
 from .samplers.gibbs import Gibbs
 
 #: A problem is run again when its rank-normalised R-hat or its bulk ESS is on the wrong side of these.
@@ -26,18 +28,42 @@ RHAT_LIMIT, ESS_LIMIT = 1.05, 100.0
 class Method:
     """How a method is run.
 
-    make: noise in units of its scale -> sampler; thin: default thinning; exact: needs the exact statistics;
-    reference: a comparison whose convergence does not set the exit code; escalate: for successive
-    reruns, (sampler, dimension) -> harder sampler, each with how many times more chains.
+    make: noise in units of its scale -> sampler; fits: problems -> the sampler with what depends on them, or why the
+    method does not fit them; thin: default thinning; exact: needs the exact statistics; replaces: the field of
+    `Problems` that stands in the place of z; reference: a comparison whose convergence does not set the exit code;
+    escalate: for successive reruns, (sampler, dimension) -> harder sampler, each with how many times more chains.
     """
 
     name: str
     summary: str
     make: Callable[[Any], LaneSampler]
+    fits: Callable[[Any, Problems], Any] = lambda sampler, problems: sampler
     thin: int = 1
     exact: bool = False
+    replaces: str | None = None
     reference: bool = True
     escalate: tuple[tuple[Callable[[Any, int], Any], int], ...] = ()
+
+    def check(self, problems: Problems) -> None:
+        """Refuse problems that the method is not made for.
+
+        Raises:
+            InputError: it does not fit the model, or needs exact statistics that are not there.
+        """
+        self.sampler(problems)
+        if self.replaces is not None and getattr(problems, self.replaces) is None:
+            raise InputError(f"method {self.name!r} needs the exact statistics, which a release does not hold")
+
+    def sampler(self, problems: Problems) -> Any:
+        """The sampler for these problems (settings not applied).
+
+        Raises:
+            InputError: the method does not fit the model.
+        """
+        found = self.fits(self.make(MECHANISMS[problems.mechanism].unit_noise), problems)
+        if isinstance(found, str):
+            raise InputError(f"method {self.name!r} {found}")
+        return found
 
 
 def _harder(sampler: Collapsed, dim: int, *, trajectories: int, target: float, warmup: int) -> Collapsed:
@@ -49,6 +75,28 @@ def _harder(sampler: Collapsed, dim: int, *, trajectories: int, target: float, w
         warmup=warmup * sampler.warmup,
         mode_steps=2 * sampler.mode_steps,
     )
+
+
+def _exact(sampler: Quadrature, problems: Problems) -> Any:
+    model = problems.model_template()
+    if model.dim != 1 or model.statistic_dim != 1:
+        return f"is for models of one parameter and one statistic; this one has {model.dim} and {model.statistic_dim}"
+    if model.sum_is_binomial:
+        terms = terms_needed(problems.n, problems.scale)
+        return Enumeration(noise=sampler.noise, terms=terms) if terms <= MOST_TERMS else sampler
+    return dataclasses.replace(sampler, lattice=problems.model.lattice_length(problems.n))
+
+
+def _literal(sampler: Gibbs, problems: Problems) -> Any:
+    if not problems.model.truncated:
+        return "is the thesis's sampler for statistics that are clamped or redacted: use gibbs"
+    return sampler
+
+
+def _ops(sampler: OnePosteriorSampling, problems: Problems) -> Any:
+    if problems.model.kind != "binomial" or problems.mechanism == "gaussian":
+        return "is defined for the binomial model and pure epsilon only"
+    return sampler
 
 
 METHODS: dict[str, Method] = {
@@ -70,15 +118,50 @@ METHODS: dict[str, Method] = {
             lambda noise: Gibbs(noise=noise),
             thin=20,
         ),
+        Method(
+            "gibbs-literal",
+            "the thesis's Algorithm 2 as printed (SPEC B1, B2); wrong, for comparison",
+            lambda noise: Gibbs(noise=noise, literal=True, metropolis=False, name="gibbs-literal"),
+            fits=_literal,
+            thin=20,
+        ),
+        Method(
+            "exact",
+            "independent draws from a posterior computed by enumeration or quadrature; one parameter",
+            lambda noise: Quadrature(noise=noise),
+            fits=_exact,
+            reference=False,
+        ),
         Method("naive", "takes the noisy statistics for exact; overconfident", lambda noise: Conjugate("naive")),
+        Method(
+            "naive-untruncated",
+            "naive with the noisy sums of all records, which no release holds: the thesis's baseline; simulations only",
+            lambda noise: Conjugate("naive-untruncated"),
+            exact=True,
+            replaces="untruncated",
+        ),
         Method(
             "non-private",
             "conjugate posterior of the exact statistics; simulations and public data only",
             lambda noise: Conjugate("non-private"),
             exact=True,
+            replaces="exact",
+        ),
+        Method(
+            "ops",
+            "one-posterior sampling, private by itself (SPEC A18); binomial simulations only",
+            lambda noise: OnePosteriorSampling(),
+            fits=_ops,
+            exact=True,
+            replaces="exact",
         ),
     )
 }
+
+
+def default_method(model: Model) -> str:
+    """The method for a model if none is named: computed where that can be done, else `collapsed`."""
+    return "exact" if model.dim == 1 and model.statistic_dim == 1 else "collapsed"
 
 
 def method_named(name: str) -> Method:
@@ -134,7 +217,8 @@ def run_method(
         InputError: unknown method or settings, or exact statistics missing.
     """
     method = method_named(name)
-    sampler = method.make(MECHANISMS[problems.mechanism].unit_noise)
+    method.check(problems)
+    sampler = method.sampler(problems)
     known = {f.name for f in dataclasses.fields(sampler)} - {"name", "noise"}  # type: ignore[arg-type]
     unknown = set(settings or {}) - known
     if unknown:
@@ -143,10 +227,8 @@ def run_method(
         sampler = dataclasses.replace(sampler, **(settings or {}))  # type: ignore[type-var]
     except TypeError:
         raise InputError(f"settings of {name}: a value has the wrong type: {settings}") from None
-    if method.exact:
-        if problems.exact is None:
-            raise InputError(f"method {name!r} needs the exact statistics, which a release does not hold")
-        problems = dataclasses.replace(problems, z=problems.exact)
+    if method.replaces is not None:
+        problems = dataclasses.replace(problems, z=getattr(problems, method.replaces))
     thin = method.thin if thin is None else thin
     run = run_chains(sampler, problems, seed=seed, chains=chains, draws=draws, thin=thin, progress=progress, **options)
     if run.draws is None:

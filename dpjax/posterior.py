@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import metadata
@@ -18,73 +17,29 @@ import numpy as np
 from dpjax import _files
 from dpjax.diagnostics import Diagnostics, diagnose
 from dpjax.errors import InputError, require
+from dpjax.statistics import Statistic, split_name
 
 RHAT_LIMIT = 1.05
 ESS_LIMIT = 100.0
-
-
-def to_user_units(draws, lower, upper) -> np.ndarray:
-    """Regression parameters for variables mapped to [-1, 1] -> the same parameters in the user's units.
-
-    With v' = (v - c) / h, c = (lower + upper) / 2 and h = (upper - lower) / 2 for every variable:
-    theta_i = theta'_i h_y / h_i, theta_0 = c_y + h_y theta'_0 - sum_i theta_i c_i, sigma2 = h_y^2 sigma2',
-    mu_i = c_i + h_i mu'_i, tau2_ij = h_i h_j tau2'_ij.
-
-    Args:
-        draws: [..., K], K = (p + 1) + 1 + p + p (p + 1) / 2 in the order theta[0..p], sigma2, mu_x[1..p],
-            tau2[i,j] for i >= j row by row.
-        lower, upper: [p + 1] bounds of the p features, then of the target.
-
-    Returns:
-        [..., K] float64.
-
-    Raises:
-        InputError: the number of bounds does not fit K.
-    """
-    draws = np.asarray(draws, dtype=np.float64)
-    lower, upper = np.asarray(lower, dtype=np.float64), np.asarray(upper, dtype=np.float64)
-    p = lower.shape[0] - 1
-    if lower.shape != upper.shape or draws.shape[-1] != 2 * (p + 1) + p * (p + 1) // 2:
-        raise InputError(f"bounds: {lower.shape[0]} variables do not fit {draws.shape[-1]} parameters")
-    centre, half = (lower + upper) / 2, (upper - lower) / 2
-    theta0, slopes, sigma2 = draws[..., :1], draws[..., 1 : p + 1], draws[..., p + 1 : p + 2]
-    mean, covariance = draws[..., p + 2 : 2 * p + 2], draws[..., 2 * p + 2 :]
-    slopes = slopes * (half[p] / half[:p])
-    theta0 = centre[p] + half[p] * theta0 - (slopes @ centre[:p])[..., None]
-    row, column = np.tril_indices(p)
-    return np.concatenate(
-        [
-            theta0,
-            slopes,
-            half[p] ** 2 * sigma2,
-            centre[:p] + half[:p] * mean,
-            half[row] * half[column] * covariance,
-        ],
-        axis=-1,
-    )
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Posterior:
     """Draws from a posterior given a release, with all that is needed to read them.
 
-    draws: [C, S, K], in the scaled units of the release.
-    names: K parameter names, as in DESIGN section 9.
-    features, target: variables of a regression, in the order of theta (empty for one-variable families).
-    bounds: lower and upper bound of each variable in the user's units, or None.
-    scaling: "bounds-to-[-1,1]", or None when the release is in raw units (then both units coincide).
+    draws: [C, S, K], in the units of the release.
+    names: K parameter names.
+    statistic: what was released; it knows the user's units and words.
     records, epsilon, delta, mechanism, adjacency: of the release.
     method: sampler; seconds: of the compiled run (compile_seconds apart); codes: [C] result codes, 0 is fine.
     rerun: the first run had not converged and was replaced by a harder one with more chains, of rerun_seconds.
     prior: description of the prior, ready for JSON; prior_draws: [N, K] draws from it, scaled, or None.
+    notes: sentences about how the posterior was computed and what it looks like.
     """
 
     draws: np.ndarray
     names: tuple[str, ...]
-    features: tuple[str, ...]
-    target: str
-    bounds: Mapping[str, tuple[float, float]] | None
-    scaling: str | None
+    statistic: Statistic
     records: int
     epsilon: float
     delta: float
@@ -98,18 +53,26 @@ class Posterior:
     compile_seconds: float | None = None
     rerun: bool = False
     rerun_seconds: float = 0.0
-    kind: str = "linear-regression"
+    notes: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         if self.draws.ndim != 3 or self.draws.shape[2] != len(self.names):
             raise InputError(f"draws: shape [chains, draws, {len(self.names)}] is needed, got {self.draws.shape}")
-        if self.scaling is not None and self.bounds is None:
-            raise InputError("bounds: a scaled release needs the bounds of every variable")
+
+    @property
+    def kind(self) -> str:
+        """Kind of the model."""
+        return self.statistic.kind
+
+    @property
+    def scaling(self) -> str | None:
+        """ "bounds-to-[-1,1]", or None when the release is in raw units (then both units coincide)."""
+        return self.statistic.scaling
 
     @cached_property
     def user_draws(self) -> np.ndarray:
         """Draws in the user's units, [C, S, K] float64."""
-        return self._in_user_units(self.draws)
+        return self.statistic.to_user_units(np.asarray(self.draws, dtype=np.float64))
 
     @cached_property
     def diagnostics(self) -> Diagnostics:
@@ -124,7 +87,9 @@ class Posterior:
     @cached_property
     def user_prior_draws(self) -> np.ndarray | None:
         """Prior draws in the user's units, [N, K]."""
-        return None if self.prior_draws is None else self._in_user_units(self.prior_draws)
+        if self.prior_draws is None:
+            return None
+        return self.statistic.to_user_units(np.asarray(self.prior_draws, dtype=np.float64))
 
     @cached_property
     def prior_sd(self) -> np.ndarray | None:
@@ -152,6 +117,7 @@ class Posterior:
             "chains": self.draws.shape[0],
             "draws": self.draws.shape[1],
             "codes": [int(code) for code in self.codes],
+            "notes": list(self.notes),
             **self._release(),
             "converged": not self.warnings(),
             "warnings": self.warnings(),
@@ -187,21 +153,12 @@ class Posterior:
                 "the first run had not converged: this is a harder one with more chains "
                 f"({self.rerun_seconds:.2f} s of reruns)"
             )
+        lines += self.notes
         return "\n".join(lines)
 
     def describe(self, name: str) -> str:
-        """What a regression parameter is, in terms of the user's variables; "" for other families."""
-        base, index = _split(name)
-        if self.kind != "linear-regression":
-            return ""
-        if base == "theta":
-            return "intercept" if index == (0,) else self.features[index[0] - 1]
-        if base == "sigma2":
-            return "residual variance"
-        if base == "mu_x":
-            return f"mean of {self.features[index[0] - 1]}"
-        first, second = (self.features[i - 1] for i in index)
-        return f"variance of {first}" if first == second else f"covariance of {first}, {second}"
+        """What a parameter is, in the user's words."""
+        return self.statistic.describe(name)
 
     def warnings(self) -> list[str]:
         """Sentences about chains that should not be trusted yet, and what to do; empty when all is well."""
@@ -240,7 +197,8 @@ class Posterior:
     def to_inference_data(self):
         """ArviZ object (`InferenceData` in 0.x, `DataTree` in 1.x) with one group "posterior", user's units.
 
-        Variables: theta(coefficient), sigma2, mu_x(feature), tau2(feature_pair: lower triangle, "a*b").
+        Parameters with an index become vectors with coordinate names: theta(coefficient), mu_x(feature) and
+        tau2(feature_pair: lower triangle, "a*b") of a regression, p(category) of a multinomial.
 
         Raises:
             MissingExtraError: ArviZ is not installed.
@@ -271,12 +229,6 @@ class Posterior:
         data = self.to_inference_data()
         return _files.write_with(path, lambda file: data.to_netcdf(str(file), engine="h5netcdf"), force)
 
-    def _in_user_units(self, draws) -> np.ndarray:
-        if self.scaling is None or self.bounds is None or self.kind != "linear-regression":
-            return np.asarray(draws, dtype=np.float64)
-        pairs = [self.bounds[name] for name in (*self.features, self.target)]
-        return to_user_units(draws, [low for low, _ in pairs], [high for _, high in pairs])
-
     def _rows(self, draws, diagnostics: Diagnostics, prior_sd) -> dict[str, dict[str, float | None]]:
         flat = np.asarray(draws, dtype=np.float64).reshape(-1, len(self.names))
         q05, q95 = np.quantile(flat, [0.05, 0.95], axis=0)
@@ -296,50 +248,36 @@ class Posterior:
         }
 
     def _release(self) -> dict[str, Any]:
+        model = _files.plain(self.statistic.block())
         return {
-            "model": self.kind,
-            "features": list(self.features),
-            "target": self.target,
+            "model": model.pop("kind"),
+            **model,
             "records": self.records,
             "epsilon": self.epsilon,
             "delta": self.delta,
             "mechanism": self.mechanism,
             "adjacency": self.adjacency,
             "scaling": self.scaling,
-            "bounds": None
-            if self.bounds is None
-            else {name: [float(b) for b in pair] for name, pair in self.bounds.items()},
+            "bounds": _files.plain(self.statistic.column_bounds),
+            "truncation": _files.plain(self.statistic.truncation),
         }
 
     def _variables(self):
-        groups: dict[str, list[int]] = {}
+        groups: dict[str, list[tuple[int, tuple[int, ...]]]] = {}
         for k, name in enumerate(self.names):
-            groups.setdefault(_split(name)[0], []).append(k)
+            base, index = split_name(name)
+            groups.setdefault(base, []).append((k, index))
         values, dims, coords = {}, {}, {}
-        regression = self.kind == "linear-regression"
-        known = {"theta": "coefficient", "mu_x": "feature", "tau2": "feature_pair"} if regression else {}
-        for base, columns in groups.items():
-            indices = [_split(self.names[k])[1] for k in columns]
-            if len(columns) == 1 and not indices[0]:
+        for base, members in groups.items():
+            columns = [k for k, _ in members]
+            if len(members) == 1 and not members[0][1]:
                 values[base] = self.user_draws[..., columns[0]]
                 continue
-            dim = known.get(base, f"{base}_index")
+            dim = self.statistic.dimension(base)
             values[base] = self.user_draws[..., columns]
             dims[base] = [dim]
-            coords[dim] = [self._coordinate(base, index) for index in indices]
+            coords[dim] = [self.statistic.coordinate(base, index) for _, index in members]
         return values, dims, coords
-
-    def _coordinate(self, base: str, index: tuple[int, ...]) -> str:
-        if self.kind != "linear-regression":
-            return ",".join(str(i) for i in index)
-        if base == "theta" and index == (0,):
-            return "(intercept)" if "intercept" in self.features else "intercept"
-        return "*".join(self.features[i - 1] for i in index)
-
-
-def _split(name: str) -> tuple[str, tuple[int, ...]]:
-    match = re.fullmatch(r"(\w+)\[([\d,]+)\]", name)
-    return (match[1], tuple(int(i) for i in match[2].split(","))) if match else (name, ())
 
 
 def _lines(head, body, widths) -> list[str]:
@@ -373,6 +311,8 @@ def _list(names: list[str], most: int = 4) -> str:
 
 def _attribute(value: Any) -> str | int | float:
     """NetCDF attributes are numbers or text: everything else becomes JSON text."""
+    if isinstance(value, bool):
+        return int(value)
     return value if isinstance(value, str | int | float) else json.dumps(_files.plain(value))
 
 

@@ -10,27 +10,31 @@ import math
 import os
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float64
 
 from dpjax import _release_file as _file
+from dpjax._checks import Bounds, check_choice, check_number, shown
+from dpjax._quantile import PrivateQuantile
 from dpjax.errors import InputError, PrivacyWarning
-from dpjax.sensitivity import regression_exponents, replace_one_l1, rounding_allowance
-from dpjax.statistics import RegressionStatistic, check_bounds, check_number, shown, to_unit
+from dpjax.family_statistics import FamilyStatistic
+from dpjax.kinds import make_statistic
+from dpjax.statistics import RegressionStatistic, Statistic
 
-__all__ = ["Privacy", "Release", "describe_problems", "release"]
+__all__ = ["Privacy", "PrivateQuantile", "Release", "describe_problems", "release"]
 
 
 @dataclass(frozen=True)
 class Privacy:
     """The guarantee of a release.
 
-    epsilon: > 0, what the privacy map of the mechanism gives; delta: in [0, 1), 0 for Laplace noise;
-    adjacency: "replace-one" (the number of records is public); norm: "l1" or "l2"; sensitivity: in that norm,
-    of the summed statistic in the units of the release.
+    epsilon: > 0, what the privacy map of the mechanism gives, and all that was spent; delta: in [0, 1), 0 but for
+    Gaussian noise; adjacency: "replace-one" (the number of records is public); norm: "l1" or "l2"; sensitivity: in
+    that norm, of the summed statistic in the units of the release; bounds_epsilon: the part of epsilon that was
+    spent on private bounds, None if they were stated.
     """
 
     epsilon: float | Any
@@ -38,6 +42,7 @@ class Privacy:
     adjacency: str | Any
     norm: str | Any
     sensitivity: float | Any
+    bounds_epsilon: float | Any | None = None
 
 
 @dataclass(frozen=True)
@@ -45,52 +50,75 @@ class Release:
     """What is published about a table, and all that the analyst knows. Nothing in it is private.
 
     Args:
-        features, target: column names.
+        statistic: what was summed (`dpjax.kinds.make_statistic`): columns, bounds, scaling, names of the entries.
         records: the number of records, public under replace-one adjacency.
-        statistics: noisy sums by entry name (`RegressionStatistic.names`), any order.
-        mechanism: "laplace" or "gaussian".
+        statistics: noisy sums by entry name (`Statistic.names`), any order.
+        mechanism: "laplace", "gaussian" or "discrete-laplace".
         noise_scale: Laplace scale b or normal standard deviation, > 0: one number, or a mapping by entry.
-        scaling: "bounds-to-[-1,1]" (each variable clipped and mapped affinely) or None (raw units).
-        bounds: (lo, hi) of each variable in the user's units; may be None only without scaling.
         privacy: the guarantee; None if it is not known, as inference needs only the noise.
         simulated: the noise was not drawn for a real release.
-        kind, intercept: of the model; "linear-regression" with an intercept.
 
     Raises:
         InputError: anything that `describe_problems` would report.
     """
 
-    features: tuple[str, ...] | Any
-    target: str | Any
+    statistic: Statistic | Any
     records: int | Any
     statistics: dict[str, float] | Any
     mechanism: str | Any
     noise_scale: float | dict[str, float] | Any
-    scaling: str | Any | None
-    bounds: dict[str, tuple[float, float]] | Any | None
     privacy: Privacy | Any | None = None
     simulated: bool | Any = False
-    kind: str | Any = _file.MODEL
-    intercept: bool | Any = True
 
     def __post_init__(self) -> None:
-        for name, value in _fields(_checked(self.to_dict())).items():
+        if not isinstance(self.statistic, Statistic):
+            raise InputError(f"statistic must be a dpjax.statistics.Statistic, got {shown(self.statistic)}")
+        typed, statistic = _checked(self.to_dict())
+        if statistic != self.statistic:  # only what entries a multinomial has is told by the statistics alone
+            raise InputError(f"statistics must be those of the statistic: {', '.join(self.statistic.names)}")
+        for name, value in _fields(typed, statistic).items():
             object.__setattr__(self, name, value)  # frozen
 
     @property
-    def statistic(self) -> RegressionStatistic:
-        """The statistic whose noisy sum this is."""
-        return RegressionStatistic(self.features, self.target)
+    def kind(self) -> str:
+        """Name of the model."""
+        return self.statistic.kind
+
+    @property
+    def scaling(self) -> str | None:
+        """Either "bounds-to-[-1,1]" (variables mapped affinely) or None (raw units)."""
+        return self.statistic.scaling
+
+    @property
+    def bounds(self) -> Bounds | None:
+        """(lo, hi) of each column in the user's units, or None where there are none."""
+        return self.statistic.column_bounds
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Columns of a regression's features."""
+        return self._regression.features
+
+    @property
+    def target(self) -> str:
+        """Column of a regression's response."""
+        return self._regression.target
+
+    @property
+    def p(self) -> int:
+        """Number of a regression's features."""
+        return self._regression.p
+
+    @property
+    def _regression(self) -> RegressionStatistic:
+        if not isinstance(self.statistic, RegressionStatistic):
+            raise AttributeError(f"a release of {self.kind} has no features and no target")
+        return self.statistic
 
     @property
     def names(self) -> tuple[str, ...]:
         """Entry names, in the order of `z` and `scale`."""
         return self.statistic.names
-
-    @property
-    def p(self) -> int:
-        """Number of features."""
-        return len(self.features)
 
     @property
     def z(self) -> Float64[np.ndarray, " D"]:
@@ -110,21 +138,22 @@ class Release:
         data = {
             "format": _file.FORMAT,
             "version": _file.VERSION,
-            "model": {
-                "kind": self.kind,
-                "features": self.features,
-                "target": self.target,
-                "intercept": self.intercept,
-            },
+            "model": self.statistic.block(),
             "records": self.records,
             "scaling": self.scaling,
             "statistics": _as_dict(self.statistics),
             "mechanism": {"kind": self.mechanism, "scale": _as_dict(self.noise_scale)},
         }
-        if self.privacy is not None:
-            data["privacy"] = dict(vars(self.privacy)) if isinstance(self.privacy, Privacy) else self.privacy
-        if self.bounds is not None:
-            data["bounds"] = _as_dict(self.bounds)
+        if self.statistic.truncation is not None:
+            data["truncation"] = self.statistic.truncation
+        if isinstance(self.privacy, Privacy):
+            data["privacy"] = dict(vars(self.privacy))
+            if self.privacy.bounds_epsilon is None:
+                del data["privacy"]["bounds_epsilon"]
+        elif self.privacy is not None:
+            data["privacy"] = self.privacy
+        if self.bounds is not None and self.statistic.truncation is None:
+            data["bounds"] = self.bounds
         if self.simulated:
             data["simulated"] = self.simulated
         return _file.to_plain(data)
@@ -139,10 +168,10 @@ class Release:
         Warns:
             PrivacyWarning: the stated guarantee does not follow from the noise.
         """
-        data = _checked(_file.to_plain(data))
-        for doubt in _file.guarantee_doubts(data):
+        typed, statistic = _checked(_file.to_plain(data))
+        for doubt in _file.guarantee_doubts(typed, statistic):
             warnings.warn(doubt, PrivacyWarning, stacklevel=2)
-        return cls(**_fields(data))
+        return cls(**_fields(typed, statistic))
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> Release:
@@ -170,95 +199,168 @@ def release(
     table: Any,
     *,
     target: Any,
-    features: Any,
-    bounds: Any,
     epsilon: Any,
-    model: Any = _file.MODEL,
+    bounds: Any = None,
+    features: Any = None,
+    model: Any = "linear-regression",
     mechanism: Any = "laplace",
+    delta: Any = None,
+    rule: Any = None,
+    categories: Any = None,
+    labels: Any = None,
     adjacency: Any = _file.ADJACENCY,
     intercept: Any = True,
+    **options: Any,
 ) -> Release:
-    """Release the noisy sums that a Bayesian linear regression needs.
+    """Release the noisy sums that Bayesian inference in a model needs.
 
-    Each variable is clipped to its bounds and mapped to [-1, 1]; the sums of x, xx', y, xy and y^2 get
-    Laplace noise of scale sensitivity / epsilon each, which is epsilon-DP for the whole vector (SPEC A17).
+    A regression clips each variable to its bounds, maps it to [-1, 1], and releases the sums of x, xx', y, xy and
+    y^2. An exponential family clamps its column to the bounds, or leaves out what is outside (`rule`), and releases
+    the sums of its powers (normal and log-normal: mapped to [-1, 1] first); a multinomial releases counts. One
+    noise scale fits all entries: the guarantee is of the whole vector (SPEC A17).
 
     Args:
         table: path of a CSV file, mapping of columns, NumPy structured array or data frame. Private.
-        target: column of the response.
-        features: list of columns of the features.
-        bounds: mapping of each of these columns to (lo, hi) in its units, stated a priori. Bounds taken from
-            the data void the guarantee.
-        epsilon: privacy budget of this release, > 0.
-        model: "linear-regression".
-        mechanism: "laplace".
+        target: column of the response, or the one column of a family.
+        epsilon: privacy budget of this release, > 0, private bounds included.
+        bounds: mapping of each column to (lo, hi) in its units, stated a priori: bounds taken from the data void the
+            guarantee. For a family also a `PrivateQuantile`. None where a model has none (binomial, multinomial).
+        features: list of columns of a regression's features.
+        model: one of `dpjax.kinds.kinds()`.
+        mechanism: "laplace"; "gaussian" (needs delta); "discrete-laplace" for sums of whole numbers.
+        delta: inside (0, 1), of Gaussian noise: the probability with which the guarantee may fail. It has no default;
+            far below 1 / number of records is usual.
+        rule: "clamp" (default) or "redact", of a family with bounds.
+        categories, labels: of a multinomial: number of categories 0, 1, ... in the column, or their texts.
         adjacency: "replace-one": tables of equal length that differ in one record. The number of records is
             public and part of the release.
         intercept: True.
+        options: of the family, such as `shape` of "gamma".
 
     Returns:
-        The release. Its `privacy.epsilon` is what OpenDP's privacy map gives, at most `epsilon`.
+        The release. Its `privacy.epsilon` is at most `epsilon`: what OpenDP's privacy maps give, for Gaussian noise
+        what was asked for.
 
     Raises:
         InputError: bad argument or table; messages about the table name the column and hold no value.
         MissingExtraError: OpenDP is not installed.
 
     Warns:
-        PrivacyWarning: always: every further release of the same table adds its epsilon.
+        PrivacyWarning: always, before any noise is drawn: every further release of the same table adds its epsilon.
     """
-    if model != _file.MODEL:
-        raise InputError(f"model {model!r} is not supported yet: {_file.MODEL!r}")
-    if mechanism != "laplace":
-        raise InputError(f"mechanism {mechanism!r} is not supported yet in a release: 'laplace'")
-    if adjacency == "add-remove":
-        raise InputError(_file.NO_ADD_REMOVE)
-    if adjacency != _file.ADJACENCY:
-        raise InputError(f"adjacency must be {_file.ADJACENCY!r}, got {adjacency!r}")
-    if intercept is False:
-        raise InputError(_file.NO_INTERCEPT)
-    if intercept is not True:
-        raise InputError(f"intercept must be True, got {intercept!r}")
+    _check_definition(mechanism, adjacency, intercept)
     budget = check_number(epsilon, "epsilon must be a finite number > 0")
     if not budget > 0:
         raise InputError(f"epsilon must be a finite number > 0, got {shown(epsilon)}")
-    statistic = RegressionStatistic(features, target)
-    limits = check_bounds(bounds, statistic.variables)
+    slack = _checked_delta(mechanism, delta)
+    limits, search = _public_bounds(bounds)
+    statistic = make_statistic(
+        model,
+        target=target,
+        features=features,
+        bounds=limits,
+        rule=rule,
+        categories=categories,
+        labels=labels,
+        **options,
+    )
+    if mechanism == _file.DISCRETE and not statistic.integer:
+        raise InputError(f"mechanism {mechanism!r} is for sums of whole numbers, which {statistic.kind} does not have")
+    grid = None if search is None else search.candidates(*_grid_of(statistic))
 
-    from dpjax._noise import add_laplace_noise
+    from dpjax._noise import add_noise, noise_scale
+    from dpjax._quantile import find_bounds
     from dpjax._table import read_columns
 
-    columns = read_columns(table, statistic.variables)
-    scaled = [to_unit(columns[name], *limits[name]) for name in statistic.variables]
-    records = len(scaled[0])
-    exact = statistic.from_records(np.stack(scaled[:-1], axis=1), scaled[-1])
-    unit_box = ((-1.0, 1.0),) * len(scaled)
-    sensitivity = float(
-        np.nextafter(
-            replace_one_l1(regression_exponents(statistic.p), unit_box) + rounding_allowance(statistic.dim, records),
-            np.inf,
-        )
-    )
-    if not math.isfinite(sensitivity / budget):
-        raise InputError(f"epsilon = {budget!r} asks for noise beyond the range of a float")
+    columns = read_columns(table, statistic.variables, statistic.texts)
+    records = len(columns[statistic.variables[0]])
+    exact = statistic.from_columns(columns)
+    if mechanism == _file.DISCRETE and statistic.rounding_allowance(records):
+        raise InputError(f"{mechanism} noise needs sums below 2^53: the bounds are too wide for so many records")
+    norm = _file.MECHANISMS[mechanism]
+    sensitivity = _summed_sensitivity(statistic, norm, records)
+    noise_scale(mechanism, sensitivity, budget * (1.0 - search.share) if search else budget, slack)
     # before the noise: where warnings are errors, nothing is drawn
+    also = (f", delta = {slack:.6g}", " and delta") if slack else ("", "")
     warnings.warn(
-        f"this release spends epsilon = {budget:.6g} under {adjacency} adjacency (the number of records is"
-        " public); every further release of the same table adds its epsilon",
+        f"this release spends epsilon = {budget:.6g}{also[0]} under {adjacency} adjacency (the number of records is"
+        f" public); every further release of the same table adds its epsilon{also[1]}",
         PrivacyWarning,
         stacklevel=2,
     )
-    noised, scale, spent = add_laplace_noise(exact, sensitivity, budget)
+    rest, bounds_spent = budget, None
+    if search is not None and grid is not None:
+        found, bounds_spent = find_bounds(
+            columns[statistic.variables[0]], grid, search.quantiles, search.share * budget
+        )
+        statistic = replace(statistic, bounds=found)  # type: ignore[type-var]  # a family's: `_grid_of`
+        exact, sensitivity = statistic.from_columns(columns), _summed_sensitivity(statistic, norm, records)
+        rest = math.nextafter(budget - bounds_spent, 0.0)
+    noised, scale, spent = add_noise(mechanism, exact, sensitivity, rest, slack)
+    if bounds_spent is not None:
+        spent = min(math.nextafter(spent + bounds_spent, math.inf), budget)
     return Release(
-        features=statistic.features,
-        target=statistic.target,
+        statistic=statistic,
         records=records,
         statistics=dict(zip(statistic.names, noised.tolist(), strict=True)),
-        mechanism="laplace",
+        mechanism=mechanism,
         noise_scale=scale,
-        scaling=_file.SCALING,
-        bounds=limits,
-        privacy=Privacy(spent, 0.0, _file.ADJACENCY, "l1", sensitivity),
+        privacy=Privacy(spent, slack, _file.ADJACENCY, norm, sensitivity, bounds_spent),
     )
+
+
+def _check_definition(mechanism: Any, adjacency: Any, intercept: Any) -> None:
+    check_choice("mechanism", mechanism, tuple(_file.MECHANISMS))
+    if adjacency == "add-remove":
+        raise InputError(_file.NO_ADD_REMOVE)
+    if adjacency != _file.ADJACENCY:
+        raise InputError(f"adjacency must be {_file.ADJACENCY!r}, got {shown(adjacency)}")
+    if intercept is False:
+        raise InputError(_file.NO_INTERCEPT)
+    if intercept is not True:
+        raise InputError(f"intercept must be True, got {shown(intercept)}")
+
+
+def _checked_delta(mechanism: str, delta: Any) -> float:
+    """delta of Gaussian noise, which has no default; 0 of the others."""
+    if mechanism != "gaussian":
+        if delta is not None:
+            raise InputError(f"delta has no place in a release with {mechanism} noise; got {shown(delta)}")
+        return 0.0
+    if delta is None:
+        raise InputError("delta is missing: gaussian noise needs one, inside (0, 1)")
+    number = check_number(delta, "delta must lie inside (0, 1)")
+    if not 0 < number < 1:
+        raise InputError(f"delta must lie inside (0, 1), got {shown(delta)}")
+    return number
+
+
+def _public_bounds(bounds: Any) -> tuple[Any, PrivateQuantile | None]:
+    """The bounds, with the public range in the place of private ones, and the search for those."""
+    if isinstance(bounds, PrivateQuantile):
+        return bounds.range, bounds
+    if not isinstance(bounds, Mapping):
+        return bounds, None
+    private = {name: value for name, value in bounds.items() if isinstance(value, PrivateQuantile)}
+    if not private:
+        return bounds, None
+    if len(bounds) > 1:
+        raise InputError("private bounds are for a family's one column: give no other bounds beside them")
+    (name, search), *_ = private.items()
+    return {name: search.range}, search
+
+
+def _grid_of(statistic: Statistic) -> tuple[bool, bool]:
+    """Whether private bounds of the statistic are whole numbers, and whether they are sought in log x."""
+    if not isinstance(statistic, FamilyStatistic):
+        raise InputError(f"private bounds are for families of one column, not for {statistic.kind}")
+    return statistic.family.discrete, statistic.family.log
+
+
+def _summed_sensitivity(statistic: Statistic, norm: str, records: int) -> float:
+    """Sensitivity of the computed sum: with what the arithmetic can add, rounded up."""
+    exact, allowance = statistic.sensitivity(norm), statistic.rounding_allowance(records)
+    return math.nextafter(exact + allowance, math.inf) if allowance else exact
 
 
 def describe_problems(path: str | os.PathLike) -> list[str]:
@@ -267,42 +369,36 @@ def describe_problems(path: str | os.PathLike) -> list[str]:
     Doubts about the stated guarantee are not problems: `Release.load` warns of them.
     """
     try:
-        return [_one_line(problem) for problem in _file.check(_file.read_json(path))[1]]
+        return [_one_line(problem) for problem in _file.check(_file.read_json(path))[2]]
     except InputError as error:
         return [_one_line(str(error))]
 
 
-def _checked(data: Any) -> dict[str, Any]:
-    """The typed content of a valid release.
+def _checked(data: Any) -> tuple[dict[str, Any], Any]:
+    """The typed content of a valid release, and its statistic.
 
     Raises:
         InputError: the first problem.
     """
-    typed, problems = _file.check(data)
+    typed, statistic, problems = _file.check(data)
     if problems:
         rest = f" (and {len(problems) - 1} more: dpjax check lists them)" if len(problems) > 1 else ""
         raise InputError(f"{_one_line(problems[0])}{rest}")
-    return typed
+    return typed, statistic
 
 
-def _fields(data: dict[str, Any]) -> dict[str, Any]:
-    """Fields of `Release`, entries and bounds in the order of the model, from the typed content of a file."""
-    model, scale = data["model"], data["mechanism"]["scale"]
-    statistic = RegressionStatistic(tuple(model["features"]), model["target"])
+def _fields(data: dict[str, Any], statistic: Statistic) -> dict[str, Any]:
+    """Fields of `Release`, entries in the order of the statistic, from the typed content of a file."""
+    scale = data["mechanism"]["scale"]
     in_order = lambda entries: {name: entries[name] for name in statistic.names}
     return {
-        "features": statistic.features,
-        "target": statistic.target,
+        "statistic": statistic,
         "records": data["records"],
         "statistics": in_order(data["statistics"]),
         "mechanism": data["mechanism"]["kind"],
         "noise_scale": in_order(scale) if isinstance(scale, dict) else scale,
-        "scaling": data["scaling"],
-        "bounds": data["bounds"] and check_bounds(data["bounds"], statistic.variables),
         "privacy": data["privacy"] and Privacy(**data["privacy"]),
         "simulated": data["simulated"],
-        "kind": model["kind"],
-        "intercept": model["intercept"],
     }
 
 

@@ -149,17 +149,24 @@ def add_remove_l2(exponents: Any, bounds: Any) -> float:
     return _round_up_root(sum((v**2 for v in _largest(rows, box)), Fraction(0)))
 
 
-def rounding_allowance(entries: int, records: int) -> float:
-    """How much float64 arithmetic can add to the replace-one L1 sensitivity of a sum of products on [-1, 1].
+def rounding_allowance(entries: int, records: int, size: float = 1.0, degree: int = 2) -> float:
+    """How much float64 arithmetic can add to the replace-one L1 sensitivity of a sum of monomials.
 
-    A product of two numbers of [-1, 1] is off by at most 2^-54, so the difference of two records' products by
-    2^-53 per entry; the exactly rounded sum (`math.fsum`) of n of them by at most one unit in the last place
-    of n, twice. n is public under replace-one, so this leaks nothing. About 6e-13 at five entries and 442
-    records.
+    A product of two numbers, at most `size` large, is off by half a unit in its last place (2^-54 for the unit
+    box), so the difference of two records' products by a whole one per entry; the exactly rounded sum
+    (`math.fsum`) of n of them by at most one unit in the last place of n * size, twice. n is public under
+    replace-one, so this leaks nothing. About 6e-13 at five entries, 442 records and size 1.
+
+    Args:
+        entries: number of entries D.
+        records: n.
+        size: largest absolute value of an entry of one record.
+        degree: largest degree of a monomial; every further factor is another rounding.
 
     Source: Casacuberta, Shoemate, Vadhan and Wagaman 2022, widespread underestimation of sensitivity.
     """
-    return entries * (2.0**-53 + 2.0 * math.ulp(float(records)))
+    products = 1 if degree <= 2 else 2 * (degree - 1)
+    return entries * (products * math.ulp(math.nextafter(size, 0.0)) + 2.0 * math.ulp(float(records) * size))
 
 
 # --- exact rational arithmetic

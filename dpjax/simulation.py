@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import lru_cache, partial
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from typing import Any
 
 import jax
@@ -14,17 +14,23 @@ import numpy as np
 from .engine import Problems, precision
 from .errors import InputError
 from .mechanisms import MECHANISMS
-from .models._regression_simulation import simulate_clipped, simulate_clt
-from .models.linear_regression import LinearRegression
+from .models.base import Model
+from .modes import can_find_modes, find_modes
 
-SIMULATIONS = ("exact", "clt", "clipped")
+#: How statistics are drawn -> the model's method that draws them: (key, phi, n[, bounds]) -> (released, full).
+LAWS = {"exact": "simulate", "clt": "simulate_clt", "clipped": "simulate_clipped"}
+#: Problems drawn side by side: few enough that those beside each other have about the same number of records, on
+#: which the work may depend; the last lanes are padding, so that the number of trials seldom compiles anew.
+LANES = 64
+#: Trials of a cell whose posteriors are searched for several modes.
+MODES_TRIALS = 300
 
 
 @dataclass(frozen=True)
 class Study:
     """Simulated problems, cell after cell: cell c holds problems c * trials to (c + 1) * trials - 1.
 
-    cells: (records, epsilon) of each; truth: reported parameters `[T, K]`.
+    cells: (records, epsilon) of each; truth: reported parameters `[T, K]`; settings: what was simulated, for JSON.
     """
 
     problems: Problems
@@ -33,79 +39,108 @@ class Study:
     trials: int
     sensitivity: float
     simulate: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
     def slice(self, cell: int) -> slice:
         """Problems of one cell."""
         return slice(cell * self.trials, (cell + 1) * self.trials)
 
+    @cached_property
+    def multimodal(self) -> list[float] | None:
+        """Share of each cell's posteriors with several modes, among its first `MODES_TRIALS` trials; None where there
+        cannot be several."""
+        if not can_find_modes(self.problems):
+            return None
+        first = min(self.trials, MODES_TRIALS)
+        chosen = np.arange(len(self.problems)).reshape(len(self.cells), -1)[:, :first]
+        counts = np.array([len(modes) for modes in find_modes(self.problems.take(chosen.ravel()))])
+        return (counts.reshape(len(self.cells), first) > 1).mean(1).tolist()
+
 
 @lru_cache(maxsize=16)
-def _program(kind: str, simulate: str, bounds: tuple[float, float]):
-    def one(model: LinearRegression, key, n, scale):
+def _program(mechanism: str, simulate: str, bounds: tuple[float, float] | None):
+    def one(model: Model, key, n, scale):
         k_prior, k_data, k_noise = jax.random.split(key, 3)
         phi = model.sample_prior(k_prior)
-        draws: dict[str, Callable[..., Any]] = {
-            "exact": LinearRegression.simulate,
-            "clt": simulate_clt,
-            "clipped": partial(simulate_clipped, bounds=bounds),
-        }
-        exact = draws[simulate](model, k_data, phi, n)
-        noise = MECHANISMS[kind](scale).simulate(k_noise, (), scale.dtype)
-        return model.report(phi), exact, exact + noise
+        drawn = getattr(model, LAWS[simulate])(k_data, phi, n, *(() if bounds is None else (bounds,)))
+        noise = MECHANISMS[mechanism](scale).simulate(k_noise, (), scale.dtype)
+        return model.report(phi), *drawn, noise
 
-    if simulate == "clipped":  # work grows with n: one trial after the other, each vectorised over records
-        return jax.jit(lambda m, k, n, s: jax.lax.map(lambda x: one(m, *x), (k, n, s)))
-    return jax.jit(jax.vmap(one, in_axes=(None, 0, 0, 0)))
+    lanes = jax.vmap(one, in_axes=(None, 0, 0, 0))
+    return jax.jit(lambda model, *arrays: jax.lax.map(lambda x: lanes(model, *x), arrays))
 
 
 def simulate_study(
-    model: LinearRegression,
+    model: Model,
     cells: Sequence[tuple[int, float]],
     trials: int,
     *,
     sensitivity: float,
     seed: int,
     mechanism: str = "laplace",
+    delta: float | Any | None = None,
     simulate: str = "exact",
-    bounds: tuple[float, float] = (-1.0, 1.0),
+    bounds: tuple[float, float] | Any | None = (-1.0, 1.0),
+    settings: Mapping[str, Any] | None = None,
 ) -> Study:
     """Draw `trials` problems for each cell (records, epsilon).
 
     Args:
-        model: prior of one problem, in scaled units; parameters and data are drawn from it.
+        model: prior of one problem, in the units of the statistic; parameters and data are drawn from it.
         cells: records and epsilon of each cell.
         trials: problems per cell.
-        sensitivity: of the statistic in the mechanism's norm; the noise scale is sensitivity / epsilon.
+        sensitivity: of the statistic in the mechanism's norm.
         seed: problem i is keyed by (seed, i) whatever the number of problems.
-        mechanism: "laplace".
-        simulate: "exact" (records from the model, unclipped, as in S0), "clipped" (the same, clipped to `bounds`) or
-            "clt" (statistics from the normal approximation that the samplers use).
+        mechanism: one of `dpjax.mechanisms.MECHANISMS`; it sets the noise scale.
+        delta: of Gaussian noise, which needs it.
+        simulate: "exact" (records from the model), "clipped" (the same, clipped to `bounds`; regression) or "clt"
+            (statistics from the normal approximation that the samplers use).
+        bounds: of every variable, for "clipped".
+        settings: kept in the study.
 
     Raises:
-        InputError: a size, epsilon or sensitivity out of range, unknown mechanism or simulation.
+        InputError: a size, epsilon, delta or sensitivity out of range, unknown mechanism or simulation, or one that
+            the model does not have.
     """
-    if mechanism != "laplace":
-        raise InputError(f"calibration simulates the laplace mechanism; got {mechanism!r}")
-    if simulate not in SIMULATIONS:
-        raise InputError(f"simulate must be one of {', '.join(SIMULATIONS)}; got {simulate!r}")
+    check_simulation(model, simulate)
     trials = whole("trials", trials)
-    positive("sensitivity", sensitivity)
     cells = tuple((whole("records", n), positive("epsilon", e)) for n, e in cells)
     if not cells:
         raise InputError("records and epsilon must name at least one cell")
     n = np.repeat([float(n) for n, _ in cells], trials)
-    scale = np.repeat([sensitivity / e for _, e in cells], trials)
-    size = model.statistic_dim
-    scale = np.broadcast_to(scale[:, None], (len(n), size))
+    scale = np.repeat([noise_scale(mechanism, sensitivity, e, delta) for _, e in cells], trials)
+    scale = np.broadcast_to(scale[:, None], (len(n), model.statistic_dim))
+    blocks = -(-len(n) // LANES)
+    index = np.minimum(np.arange(blocks * LANES), len(n) - 1).reshape(blocks, LANES)
     with precision(True):
         keys = jax.vmap(lambda i: jax.random.fold_in(jax.random.key(seed, impl="threefry2x32"), i))(
-            jnp.arange(len(n), dtype=jnp.uint32)
-        )
-        out = _program(mechanism, simulate, tuple(bounds))(
-            model.astype(jnp.float64), keys, jnp.asarray(n), jnp.asarray(scale)
-        )
-        truth, exact, z = (np.asarray(x) for x in out)
-    return Study(Problems(z, n, scale, model, mechanism, exact), truth, cells, trials, sensitivity, simulate)
+            jnp.arange(blocks * LANES, dtype=jnp.uint32)
+        ).reshape(blocks, LANES)
+        program = _program(mechanism, simulate, (bounds[0], bounds[1]) if simulate == "clipped" and bounds else None)
+        wide = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), model)
+        out = program(wide, keys, jnp.asarray(n[index]), jnp.asarray(scale[index]))
+        truth, released, full, noise = (np.asarray(x).reshape(-1, x.shape[-1])[: len(n)] for x in out)
+    problems = Problems(released + noise, n, scale, model, mechanism, exact=full, untruncated=full + noise)
+    return Study(problems, truth, cells, trials, sensitivity, simulate, dict(settings or {}))
+
+
+def check_simulation(model: Model, simulate: str) -> None:
+    """Refuse a way to simulate that does not exist or that the model does not have."""
+    if simulate not in LAWS:
+        raise InputError(f"simulate must be one of {', '.join(LAWS)}; got {simulate!r}")
+    if not hasattr(model, LAWS[simulate]):
+        raise InputError("clip is for models whose records are not bounded by their statistic (linear-regression)")
+
+
+def noise_scale(mechanism: str, sensitivity: float, epsilon: float, delta: float | None = None) -> float:
+    """Noise scale of a mechanism that spends (epsilon, delta) on a statistic of this sensitivity (in its norm).
+
+    Raises:
+        InputError: unknown mechanism, a number out of range, delta missing or superfluous.
+    """
+    if mechanism not in MECHANISMS:
+        raise InputError(f"mechanism must be one of {', '.join(MECHANISMS)}; got {mechanism!r}")
+    return MECHANISMS[mechanism].scale_for(positive("sensitivity", sensitivity), positive("epsilon", epsilon), delta)
 
 
 def whole(name: str, value: Any) -> int:

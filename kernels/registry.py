@@ -9,7 +9,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from . import augmentation, hmc, marginal, moments, nig, niw, products, psd, random, streams, suffstat, symmetric
+from . import (
+    augmentation,
+    hmc,
+    marginal,
+    moments,
+    nig,
+    niw,
+    products,
+    psd,
+    random,
+    special,
+    streams,
+    suffstat,
+    symmetric,
+    truncated,
+)
 
 
 class Kernel(NamedTuple):
@@ -173,6 +188,41 @@ def _table() -> dict[str, tuple[Callable[..., Any], Callable[[_Values], tuple]]]
         "marginal.gaussian_marginal": (
             marginal.gaussian_marginal,
             lambda v: (v.normal(5), v.definite(5), v.positive(5)),
+        ),
+        "special.log_sinhc": (special.log_sinhc, lambda v: (v.normal(3),)),
+        "special.log1mexp": (special.log1mexp, lambda v: (v.positive(3),)),
+        "special.log_difference": (special.log_difference, lambda v: (v.positive(3), -v.positive(3))),
+        "special.log_gamma_term": (special.log_gamma_term, lambda v: (v.positive(3), v.positive(3))),
+        "special.log_gamma_cdf": (special.log_gamma_cdf, lambda v: (v.positive(3), v.positive(3))),
+        "special.log_gamma_survival": (special.log_gamma_survival, lambda v: (v.positive(3), v.positive(3))),
+        "special.log_poisson_ratio": (
+            special.log_poisson_ratio,
+            lambda v: (v.positive(3), v.positive(3), v.positive(3)),
+        ),
+        "special.log_mills": (special.log_mills, lambda v: (v.positive(3),)),
+        "special.normal_laplace_log_density": (
+            special.normal_laplace_log_density,
+            lambda v: (v.normal(3), v.positive(3)),
+        ),
+        "truncated.truncated_moments": (
+            lambda eta: truncated.truncated_moments(lambda e: jnp.exp(e).sum(), eta),
+            lambda v: (v.normal(2),),
+        ),
+        "truncated.log_sum": (
+            lambda eta, shifts: truncated.log_sum(lambda e, t: (e.sum(), jnp.exp(e @ t), e, t), eta, shifts),
+            lambda v: (v.normal(2), v.normal(2, 5)),
+        ),
+        "truncated.random_sum_moments": (
+            truncated.random_sum_moments,
+            lambda v: (v.uniform(), v.normal(2), v.definite(2)),
+        ),
+        "truncated.mixture_moments": (
+            truncated.mixture_moments,
+            lambda v: (v.uniform(3), v.normal(3, 2), v.normal(3, 2, 2)),
+        ),
+        "truncated.mixture_cross_covariance": (
+            truncated.mixture_cross_covariance,
+            lambda v: (v.uniform(3), v.normal(3, 2), v.normal(3, 2), v.normal(3, 2, 2)),
         ),
         "symmetric.sweep": (symmetric.sweep, lambda v: (v.definite(5), v.normal(5))),
         "symmetric.inverse_cholesky": (symmetric.inverse_cholesky, lambda v: (v.definite(5),)),

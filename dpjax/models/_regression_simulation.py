@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import cache
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax, random
@@ -71,15 +70,6 @@ def simulate(model, key, phi, n):
     rows = random.normal(k_few, (q, q), dtype) * (jnp.arange(q, dtype=dtype) < n - 1.0).astype(dtype)[:, None]
     half = g @ jnp.where(n - 1.0 >= q, bartlett, rows.T)
     return _entries(total, half @ half.T + total[:, None] * total[None] / n)
-
-
-def simulate_clt(model, key, phi, n):
-    """Statistic drawn from N(n mu, n Sigma): the sampler's own model, to tell it apart from its approximation."""
-    mean, _ = model.moments(phi)
-    normals = random.normal(key, mean.shape, mean.dtype)
-    lanes = jax.tree.map(lambda x: x[..., None], model)
-    deviation = lanes.deviation_lanes(phi[:, None], normals[:, None])[:, 0]
-    return n * mean + jnp.sqrt(n) * deviation
 
 
 def simulate_clipped(model, key, phi, n, bounds: tuple[float, float] = (-1.0, 1.0), chunk: int = 1000):

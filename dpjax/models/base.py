@@ -47,6 +47,14 @@ class Model:
 
     #: Rank of the leaf of smallest rank in a single problem (how a batch of priors is recognised).
     smallest_rank = 0
+    #: From this many records on, positions and z - n mu are kept in float64 (the algebra stays float32).
+    float64_above = 1_000_000
+    #: Whether `simulate` draws every record, so that trials are better simulated one after the other.
+    records_drawn = False
+    #: Whether `log_weight_lanes` is there, with which Gibbs sampling leaves the normal model invariant.
+    metropolis = False
+    #: The prior as a pytree of its own, where the model has one.
+    prior: Any
 
     # ---- each model writes these -------------------------------------------------------------------------
     @property
@@ -62,6 +70,11 @@ class Model:
     @property
     def parameter_names(self) -> tuple[str, ...]:
         """Names of the K reported parameters, in the order of `report`."""
+        raise NotImplementedError
+
+    @property
+    def kind(self) -> str:
+        """Name of the model in files and on the command line."""
         raise NotImplementedError
 
     def moments(self, phi: Float[Array, " P"]) -> tuple[Float[Array, " D"], Float[Array, "D D"]]:
@@ -88,9 +101,21 @@ class Model:
         """One draw of `phi` from the prior."""
         raise NotImplementedError
 
-    def simulate(self, key: PRNGKeyArray, phi: Float[Array, " P"], n: Float[Array, ""]) -> Float[Array, " D"]:
-        """Exact statistic of n records drawn at `phi` (calibration only)."""
+    def simulate(
+        self, key: PRNGKeyArray, phi: Float[Array, " P"], n: Float[Array, ""]
+    ) -> tuple[Float[Array, " D"], Float[Array, " D"]]:
+        """Exact sums of n records drawn at `phi`: as released, and whole (calibration only)."""
         raise NotImplementedError
+
+    def simulate_clt(
+        self, key: PRNGKeyArray, phi: Float[Array, " P"], n: Float[Array, ""]
+    ) -> tuple[Float[Array, " D"], Float[Array, " D"]]:
+        """As `simulate`, from N(n mu, n Sigma): the samplers' own model, to tell them apart from it."""
+        mean, _ = self.moments(phi)
+        normals = jax.random.normal(key, mean.shape, mean.dtype)
+        lanes = jax.tree.map(lambda x: x[..., None], self)
+        sums = n * mean + jnp.sqrt(n) * lanes.deviation_lanes(phi[:, None], normals[:, None])[:, 0]
+        return sums, sums
 
     # ---- conjugate models write these too (samplers `gibbs`, `naive`, `non-private`) ------------------------
     def valid_lanes(self, mean_statistic: Float[Array, "D B"]) -> Float[Array, "D B"]:
@@ -106,7 +131,56 @@ class Model:
         """Draw phi given the exact statistic per record `[D, B]` of n `[B]` records; `keys` serve rare retries."""
         raise NotImplementedError
 
+    def complete_lanes(self, phi, c, n, normals, independent: bool = False) -> Float[Array, "D B"]:
+        """Draw the whole statistic per record given the released one `c` `[D, B]` and phi; truncated models only.
+
+        independent: as if the sums inside and outside of the bounds were independent (SPEC B2 says that they are
+        not; kept to show what that costs).
+        """
+        return c
+
+    def log_weight_lanes(self, phi, c, whole, valid, n) -> Float[Array, " B"]:
+        """log density of the normal model over that of the conjugate proposal at phi, up to terms free of phi.
+
+        c, whole, valid: released, whole and projected whole statistic per record `[D, B]`; n `[B]`.
+        """
+        raise NotImplementedError
+
+    # ---- what samplers ask; the defaults are for whole statistics of full rank ------------------------------
+    @property
+    def singular(self) -> bool:
+        """Whether the statistic's covariance may be singular; all is in 64 bits where the noise is small beside it."""
+        return False
+
+    @property
+    def truncated(self) -> bool:
+        """Whether the released statistic is not the whole one (records outside of bounds are clamped or redacted)."""
+        return False
+
+    @property
+    def complete_randoms(self) -> int:
+        """Standard normals that `complete_lanes` takes."""
+        return 0
+
+    @property
+    def sum_is_binomial(self) -> bool:
+        """Whether the statistic is a binomial count with a beta prior `prior`, so that its law can be enumerated."""
+        return False
+
+    def lattice_length(self, n) -> int:
+        """Length of the table of the exact law of a whole-number statistic of n records `[T]`; 0: none, or too long."""
+        return 0
+
+    def lattice_log_likelihood_lanes(self, phi, observed: Observed, length: int, laplace: bool) -> Float[Array, " B"]:
+        """log p(z | phi) with the exact law of a whole-number statistic, by a table of this length."""
+        raise NotImplementedError
+
     # ---- defaults, overridden where a closed form is known -----------------------------------------------
+    def prior_starts(self) -> Float[Array, "2 P"]:
+        """Where the even and the odd chains start; two places where the posterior may have two modes."""
+        center = self.prior_center()
+        return jnp.stack([center, center])
+
     def prior_precision(self) -> Float[Array, "P P"]:
         """Minus the Hessian of the log prior at its centre: the prior's share of the sampler's metric."""
         return -jax.hessian(self.log_prior)(self.prior_center())

@@ -359,7 +359,13 @@ class LinearRegression(Model):
         return simulation.sample_prior(self, key)
 
     def simulate(self, key: PRNGKeyArray, phi, n):
-        return simulation.simulate(self, key, phi, n)
+        sums = simulation.simulate(self, key, phi, n)
+        return sums, sums
+
+    def simulate_clipped(self, key: PRNGKeyArray, phi, n, bounds: tuple[float, float]):
+        """As `simulate`, with every variable of every record clipped to `bounds`."""
+        sums = simulation.simulate_clipped(self, key, phi, n, bounds)
+        return sums, sums
 
     # ---- conjugate update --------------------------------------------------------------------------------
     def valid_lanes(self, mean_statistic):

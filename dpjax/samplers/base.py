@@ -24,7 +24,8 @@ class Draw(NamedTuple):
 class LaneSampler(Protocol):
     """A sampler as the engine runs it: lane code over `chains x problems` lanes, chains outermost.
 
-    A problem's chains sit at lanes `c * problems + t`, so that pooling over chains is a reshape.
+    A problem's chains sit at lanes `c * problems + t`, so that pooling over chains is a reshape. Optional attributes:
+    `float64`, everything in 64 bits; `widest_block`, most lanes of a block where a lane needs much memory.
     """
 
     @property

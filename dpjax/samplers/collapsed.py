@@ -216,9 +216,10 @@ class Collapsed:
     def init_lanes(self, model: Model, observed: Observed, keys, chains: int) -> Carry:
         work, size, dim = observed.root_n_over_b.dtype, observed.z.shape[0], model.dim
         lanes = observed.z.shape[-1]
-        center = jax.vmap(lambda m: m.prior_center(), in_axes=-1, out_axes=-1)(model)
+        starts = jax.vmap(lambda m: m.prior_starts(), in_axes=-1, out_axes=-1)(model)
         precision = jax.vmap(lambda m: m.prior_precision(), in_axes=-1, out_axes=-1)(model)
-        position = center.astype(observed.z.dtype)
+        odd = (np.arange(lanes) // (lanes // chains)) % 2 == 1  # chains are outermost
+        position = jnp.where(jnp.asarray(odd)[None], starts[1], starts[0]).astype(observed.z.dtype)
         covariance, jacobian = _reference_lanes(model, observed, position)
         residual, _ = model.residual_lanes(position, observed)
         usual = jnp.full_like(residual, self.noise.mean_variance)

@@ -1,22 +1,29 @@
-"""The papers' Gibbs sampler, corrected (S0 Algorithm 1 with Gibbs-SS-Update; S4 Algorithm 7; SPEC C3, C6, C9, B10).
+"""The papers' Gibbs sampler, corrected (S0 Algorithm 1 with Gibbs-SS-Update; S4 Algorithms 2, 3 and 7; SPEC B1, B2,
+C3, C6, C9, B10).
 
-State: phi and w. Each step draws s | phi, w, z, projects it onto what a table can produce, draws phi | s by
-conjugacy and w | s from the same projected s. Fast per step and slow to mix: a step moves s by its sampling
-deviation while the noise spreads it over b (SPEC C7), so look at the ESS before believing it.
+State: phi and w. Each step draws the released statistic c | phi, w, z; completes it to the whole one where records
+were clamped or redacted; draws phi from the conjugate posterior given the whole; and draws w from z minus that same c.
+The conjugate draw belongs to the exact law of the statistic, c to the normal one. Models that know the ratio
+(`Model.metropolis`) accept or refuse the draw by it, so that the chain leaves the normal model's posterior invariant
+also at 10 records; the papers' sampler takes it always, which is right as n grows.
+Fast per step and slow to mix: a step moves s by its sampling deviation while the noise spreads it over b (SPEC C7), so
+look at the ESS before believing it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
 from ..errors import InputError
 from ..kernels.batching import batch_last
 from ..kernels.streams import normals_and_uniforms_lanes
+from ..kernels.symmetric import cholesky, matvec_lanes
 from ..models.base import Model, Observed
 from .base import Draw, GaussianNoise, LaplaceNoise
 from .collapsed import noise_draw_lanes
@@ -30,18 +37,28 @@ class GibbsState(NamedTuple):
 
 
 class GibbsInfo(NamedTuple):
-    """Whether the drawn statistic had to be projected."""
+    """Whether the drawn statistic had to be projected, and the acceptance probability of the conjugate draw."""
 
     projected: Bool[Array, " *B"]
+    acceptance: Float[Array, " *B"]
 
 
 @dataclass(frozen=True)
 class Gibbs:
-    """Settings (static). burn_in: steps thrown away; project: Schur clip of s (SPEC C6: needed at small n)."""
+    """Settings (static).
+
+    burn_in: steps thrown away; project: move s to what a table can produce (SPEC C6, B11: needed at small n);
+    metropolis: accept the conjugate draw by the ratio, for models that know it; independent: complete the statistic as
+    if regions were independent; literal: the thesis's Algorithm 2 as printed, whose line 10 draws the statistic behind
+    w anew, without looking at z (both wrong, kept for comparison: SPEC B1, B2).
+    """
 
     noise: LaplaceNoise | GaussianNoise = LaplaceNoise()
     burn_in: int = 2000
     project: bool = True
+    metropolis: bool = True
+    independent: bool = False
+    literal: bool = False
     name: str = "gibbs"
 
     def __post_init__(self):
@@ -58,25 +75,47 @@ class Gibbs:
         return GibbsState(center.astype(observed.z.dtype), scales)
 
     def step_lanes(
-        self, model: Model, observed: Observed, keys: Key[Array, " B"], state: GibbsState
+        self, model: Model, observed: Observed, keys: Key[Array, " B"], state: GibbsState, always: Any = False
     ) -> tuple[GibbsState, GibbsInfo]:
-        """One transition s, phi, w."""
+        """One transition c, whole statistic, phi, w; `always`: take the conjugate draw (on the way in)."""
         size, work = state.scales.shape[0], state.scales.dtype
         some_normals, some_uniforms = model.conjugate_randoms
-        normals, uniforms = normals_and_uniforms_lanes(keys, 4 * size + some_normals, size + some_uniforms, work)
-        noise = noise_draw_lanes(model, observed, state.position, state.scales, normals[: 2 * size])
+        rest = model.complete_randoms
+        again = size if self.literal else 0
+        metropolis = model.metropolis and self.metropolis
+        normals, uniforms = normals_and_uniforms_lanes(
+            keys, 4 * size + rest + again + some_normals, size + some_uniforms + metropolis, work
+        )
+        cut = np.cumsum([2 * size, 2 * size, rest, again])
+        for_noise, for_scales, for_rest, for_again, for_phi = jnp.split(normals, cut.astype(np.int32))
+        n, over_b = observed.n.astype(work), observed.n_over_b.astype(work)
+        noise = noise_draw_lanes(model, observed, state.position, state.scales, for_noise)
         drawn = ((observed.z - noise.astype(observed.z.dtype)) / observed.n_over_b).astype(work)
-        statistic = model.valid_lanes(drawn) if self.project else drawn
-        position = model.conjugate_lanes(statistic, observed.n.astype(work), keys, normals[4 * size :], uniforms[size:])
-        noise = noise - observed.n_over_b.astype(work) * (statistic - drawn)
-        scales = self.noise.update_lanes(noise, normals[2 * size : 4 * size], uniforms[:size])
-        return GibbsState(position.astype(observed.z.dtype), scales), GibbsInfo((statistic != drawn).any(0))
+        here = state.position.astype(work)
+        whole = model.complete_lanes(here, drawn, n, for_rest, self.independent or self.literal)
+        valid = model.valid_lanes(whole) if self.project else whole
+        position = model.conjugate_lanes(valid, n, keys, for_phi, uniforms[size : size + some_uniforms])
+        acceptance = jnp.ones_like(n)
+        if metropolis:
+            there = model.log_weight_lanes(position, drawn, whole, valid, n)
+            log_ratio = there - model.log_weight_lanes(here, drawn, whole, valid, n)
+            acceptance = jnp.where(jnp.isnan(log_ratio), 0.0, jnp.exp(jnp.minimum(log_ratio, 0.0)))
+            position = jnp.where((uniforms[-1] < acceptance)[None] | always, position, here)
+        elif not model.truncated:  # w from the same projected s (SPEC C6)
+            noise = noise - over_b * (valid - drawn)
+        if self.literal:
+            mean, covariance = model.moments_lanes(position)
+            anew = mean + matvec_lanes(cholesky.lanes(covariance), for_again) / jnp.sqrt(n)[None]
+            noise = (observed.z - observed.n_over_b * anew.astype(observed.z.dtype)).astype(work)
+        scales = self.noise.update_lanes(noise, for_scales, uniforms[:size])
+        info = GibbsInfo((valid != whole).any(0), acceptance)
+        return GibbsState(position.astype(observed.z.dtype), scales), info
 
     def iterate_lanes(self, model, observed, carry: GibbsState, keys, index, chains: int):
-        carry, _ = self.step_lanes(model, observed, keys, carry)
+        # far from the posterior the ratio is hopeless: the normal law and the exact one part ways in the tails
+        carry, info = self.step_lanes(model, observed, keys, carry, index < self.burn_in // 2)
         parameters = model.report_lanes(carry.position.astype(carry.scales.dtype))
-        one = jnp.ones_like(parameters[0])
-        return carry, Draw(parameters, one, jnp.zeros(one.shape, bool))
+        return carry, Draw(parameters, info.acceptance, jnp.zeros(info.acceptance.shape, bool))
 
     def finite_lanes(self, carry: GibbsState):
         return jnp.isfinite(carry.position).all(0) & jnp.isfinite(carry.scales).all(0)

@@ -25,7 +25,6 @@ import numpy as np
 from numpy_gibbs import steps_per_second
 
 import dpjax
-from dpjax.calibration import default_sensitivity
 from dpjax.diagnostics import diagnose
 from dpjax.engine import run_chains
 from dpjax.methods import run_method
@@ -33,12 +32,13 @@ from dpjax.models import LinearRegression
 from dpjax.samplers.collapsed import Collapsed
 from dpjax.samplers.gibbs import Gibbs
 from dpjax.simulation import simulate_study
+from dpjax.study_design import study_design
 
 
 def study(trials: int, n: int = 1000, epsilon: float = 0.1, p: int = 1, cells=None):
     model = LinearRegression.s0(p)
     cells = cells or [(n, epsilon)]
-    return simulate_study(model, cells, trials, sensitivity=default_sensitivity(p), seed=1)
+    return simulate_study(model, cells, trials, sensitivity=study_design(features=p).sensitivity, seed=1)
 
 
 def median_run(repeats: int, call):

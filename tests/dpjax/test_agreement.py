@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpjax.calibration import default_sensitivity
 from dpjax.diagnostics import diagnose
 from dpjax.engine import Problems
 from dpjax.methods import run_method
 from dpjax.models import LinearRegression
 from dpjax.simulation import simulate_study
+from dpjax.study_design import study_design
 
 
 def _mcse_of_sd(draws, ess):
@@ -22,7 +22,9 @@ def _mcse_of_sd(draws, ess):
 @pytest.mark.parametrize("p, n, epsilon", [(1, 10**5, 1.0), (2, 10**5, 2.0), (4, 10**5, 10.0)])
 def test_gibbs_and_collapsed_agree_where_both_mix(p, n, epsilon):
     """Difference within 4 MCSE for mean and sd of each parameter wherever both have ESS > 400."""
-    study = simulate_study(LinearRegression.s0(p), [(n, epsilon)], 2, sensitivity=default_sensitivity(p), seed=p)
+    study = simulate_study(
+        LinearRegression.s0(p), [(n, epsilon)], 2, sensitivity=study_design(features=p).sensitivity, seed=p
+    )
     runs = {m: run_method(m, study.problems, seed=7, chains=4, draws=1000, rerun=False) for m in ("collapsed", "gibbs")}
     compared = 0
     for t in range(2):

@@ -5,10 +5,11 @@ import json
 import numpy as np
 import pytest
 
-from dpjax.calibration import calibrate, default_sensitivity
+from dpjax.calibration import calibrate
 from dpjax.errors import InputError
 from dpjax.models import LinearRegression
-from dpjax.simulation import simulate_study
+from dpjax.simulation import noise_scale, simulate_study
+from dpjax.study_design import study_design
 
 TRIALS = 256
 
@@ -94,8 +95,56 @@ def test_trial_i_does_not_depend_on_the_number_of_trials():
     np.testing.assert_allclose(few.problems.z, many.problems.z[:3], rtol=1e-12)
 
 
-def test_default_sensitivities():
-    assert default_sensitivity(1) == pytest.approx(16 / 3) and default_sensitivity(2) == pytest.approx(9.375)
+def test_defaults_of_a_study():
+    assert study_design().sensitivity == pytest.approx(16 / 3)
+    assert study_design(features=2).sensitivity == pytest.approx(9.375)
+    assert study_design("binomial").sensitivity == 1 and study_design("binomial").statistic.bounds is None
+    assert study_design("multinomial", categories=3).sensitivity == 2
+    # the middle 95% of records at rate 1, the centre of Gamma(10, 10); redacted records may move the sum by b (A10)
+    clamped, redacted = study_design("exponential"), study_design("exponential", rule="redact")
+    a, b = -np.log(0.975), -np.log(0.025)
+    np.testing.assert_allclose(clamped.statistic.bounds, (a, b), rtol=1e-9)
+    assert clamped.sensitivity == pytest.approx(b - a) and redacted.sensitivity == pytest.approx(b)
+    assert clamped.settings["truncation"]["rule"] == "clamp" and "0.0253178:3.68888" in clamped.describe()
+    assert all(float(end).is_integer() for end in study_design("poisson").statistic.bounds)
+    low, high = study_design("log-normal").statistic.bounds
+    assert low > 0 and low * high == pytest.approx(1)
+    given = study_design("exponential", bounds=(0, 2), prior={"shape": 3})
+    assert given.statistic.bounds == (0, 2) and given.model.as_dict()["shape"] == 3
+    assert study_design("multinomial", categories=3, released=[0, 2]).model.released == (0, 2)
+
+
+def test_noise_of_each_mechanism():
+    assert noise_scale("laplace", 2.0, 0.5) == noise_scale("discrete-laplace", 2.0, 0.5) == 4.0
+    assert noise_scale("gaussian", 2.0, 1.0, 1e-5) == pytest.approx(2 * 3.7306316348)
+    whole = study_design("binomial", mechanism="discrete-laplace").study([(40, 0.5)], 5, 1).problems
+    np.testing.assert_array_equal(whole.z, np.round(whole.z))
+    assert (whole.z != whole.exact).any()
+
+
+def test_families_are_simulated_whole_and_as_released():
+    """The same records and the same noise, with and without the bounds."""
+    study = study_design("exponential", bounds=(0.5, 1.5)).study([(20, 1.0), (500, 1.0)], 4, 1)
+    problems = study.problems
+    released = problems.z - (problems.untruncated - problems.exact)
+    assert ((released >= 0.5 * problems.n[:, None]) & (released <= 1.5 * problems.n[:, None])).all()
+    assert (np.abs(released - problems.exact) > 1e-3).all()
+    # exact sums of n records: within 5 standard deviations of n / rate
+    rate, n = study.truth[:, 0], problems.n
+    assert (np.abs(problems.exact[:, 0] - n / rate) < 5 * np.sqrt(n) / rate).all()
+    whole = study_design("binomial").study([(20, 1.0)], 4, 1).problems
+    np.testing.assert_array_equal(whole.untruncated, whole.z)
+
+
+def test_families_go_through_calibrate():
+    kwargs = {"records": [100, 1000], "epsilon": 0.1, "trials": 100, "seed": 5}
+    study = calibrate("binomial", mmd=False, **kwargs)
+    assert study.method == "exact" and study.verdict()["passed"]
+    assert study.settings["prior"] == {"alpha": 10, "beta": 10} and study.settings["mechanism"] == "laplace"
+    redacted = calibrate("exponential", rule="redact", method="naive", draws=60, **kwargs)
+    assert not redacted.verdict()["passed"] and redacted.cells[0]["mmd"] is not None
+    assert all(0 <= cell["multimodal"] <= 1 for cell in redacted.cells)
+    assert "rule redact" in redacted.table() and "sensitivity 3.68888" in redacted.table()
 
 
 @pytest.mark.parametrize(
@@ -110,7 +159,31 @@ def test_default_sensitivities():
         ({"trials": 0}, "trials"),
         ({"features": 0}, "features"),
         ({"method": "magic"}, "method"),
-        ({"model": "poisson"}, "model"),
+        ({"model": "ridge"}, "model"),
+        ({"model": "binomial", "bounds": (0, 1)}, "bounds"),
+        ({"model": "binomial", "features": 1}, "features"),
+        ({"model": "binomial", "rule": "clamp"}, "rule"),
+        ({"model": "binomial", "clip": True}, "clip"),
+        ({"model": "binomial", "method": "gibbs-literal"}, "gibbs-literal"),
+        ({"model": "multinomial"}, "categories"),
+        ({"model": "multinomial", "categories": 1}, "categories"),
+        ({"model": "multinomial", "categories": 3, "released": [0]}, "released"),
+        ({"model": "multinomial", "categories": 3, "method": "exact"}, "exact"),
+        ({"model": "exponential", "rule": "drop"}, "rule"),
+        ({"model": "exponential", "bounds": (-1, 2)}, "support"),
+        ({"model": "exponential", "method": "ops"}, "ops"),
+        ({"model": "exponential", "prior": {"alpha": 1}}, "alpha"),
+        ({"model": "exponential", "mechanism": "discrete-laplace"}, "discrete-laplace"),
+        ({"model": "gamma"}, "shape"),
+        ({"model": "gamma", "options": {"shape": -1}}, "shape"),
+        ({"model": "gamma", "options": {"bounds": (0, 1)}}, "options: bounds"),
+        ({"model": "poisson", "bounds": (0.5, 3)}, "whole"),
+        ({"mechanism": "gaussian"}, "delta"),
+        ({"mechanism": "gaussian", "delta": 2.0}, "delta"),
+        ({"delta": 1e-5}, "delta"),
+        ({"mechanism": "uniform"}, "mechanism"),
+        ({"rule": "clamp"}, "rule"),
+        ({"simulate": "clipped"}, "simulate"),
         ({"bounds": (1.0, -1.0)}, "bounds"),
         ({"bounds": (0.0, float("nan"))}, "bounds"),
         ({"sensitivity": 0.0}, "sensitivity"),

@@ -99,9 +99,97 @@ def test_release_refuses_epsilon(folder, capsys, epsilon):
     refused(capsys, folder, release_command(epsilon=epsilon), says="psilon")
 
 
-@pytest.mark.parametrize("option", ["target", "features", "bounds", "epsilon", "output"])
+@pytest.mark.parametrize("option", ["target", "epsilon", "output"])
 def test_release_options_that_have_no_default(folder, capsys, option):
     refused(capsys, folder, release_command(**{option: None}), says=f"Missing option '--{option}'")
+
+
+def test_regressions_need_features_and_bounds(folder, capsys):
+    refused(capsys, folder, release_command(features=None), says="features is missing")
+    refused(capsys, folder, release_command(bounds=None), says="bounds are missing for column 'bmi'")
+
+
+# --- families ---
+
+FAMILY = {"--features": None, "--model": "exponential", "--target": "bmi", "--bounds": "bmi=0:60"}
+
+
+def family_command(**changes):
+    """As `release_command`, of an exponential family."""
+    return release_command(**{name.lstrip("-"): value for name, value in FAMILY.items()} | changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"bounds": None}, "bounds are missing for column 'bmi'"),
+        ({"bounds": "bmi=-1:60"}, "support"),
+        ({"bounds": "bmi=60:0"}, "lo < hi"),
+        ({"bounds": "progression=0:60"}, "bmi"),
+        ({"bounds": ["bmi=0:60", "progression=0:60"]}, "progression"),
+        ({"features": "progression"}, "features has no place"),
+        ({"rule": "none"}, "rule must be 'clamp' or 'redact'"),
+        ({"option": "shape=2"}, "exponential takes these options: none"),
+        ({"model": "gamma"}, "gamma takes these options: shape"),
+        ({"model": "gamma", "option": "shape=-2"}, "shape must be"),
+        ({"model": "gamma", "option": "shape=two"}, "--option shape must be"),
+        ({"model": "gamma", "option": "shape"}, "NAME=VALUE"),
+        ({"model": "gamma", "option": ["shape=1", "shape=2"]}, "twice"),
+        ({"model": "gamma", "option": "epsilon=2"}, "epsilon is not an option of a family"),
+        ({"model": "poisson"}, "whole numbers only"),
+        ({"model": "poisson", "bounds": "bmi=0:2.5"}, "whole numbers"),
+        ({"model": "log-normal"}, "above 0"),
+        ({"model": "binomial", "bounds": None}, "whole numbers only"),
+        ({"model": "binomial"}, "takes no bounds"),
+        ({"model": "multinomial", "bounds": None}, "categories is missing"),
+        ({"model": "multinomial", "bounds": None, "categories": "1"}, "at least 2"),
+        ({"model": "multinomial", "bounds": None, "categories": "x"}, "--categories"),
+        ({"model": "multinomial", "bounds": None, "categories": "3", "labels": "a,b"}, "labels must be as many"),
+        ({"model": "multinomial", "bounds": None, "labels": "a,a"}, "differ"),
+        ({"model": "multinomial", "bounds": None, "labels": "a,"}, "--labels"),
+        ({"model": "multinomial", "bounds": None, "labels": "a,b"}, "something else than the labels"),
+        ({"mechanism": "gaussian"}, "delta is missing"),
+        ({"mechanism": "gaussian", "delta": "0"}, "inside (0, 1)"),
+        ({"delta": "1e-6"}, "delta has no place"),
+        ({"mechanism": "discrete-laplace"}, "whole numbers"),
+        ({"private-bounds": "bmi=0:60", "bounds-share": "0.1"}, "exclude each other"),
+        ({"bounds": None, "private-bounds": "bmi=0:60"}, "--bounds-share"),
+        ({"bounds": None, "private-bounds": "bmi=0:60", "bounds-share": "1"}, "inside (0, 1)"),
+        ({"bounds": None, "private-bounds": "bmi=0", "bounds-share": ".1"}, "lo:hi"),
+        ({"bounds": None, "private-bounds": "bmi=-9:60", "bounds-share": ".1"}, "support"),
+        ({"bounds": None, "private-bounds": "bmi=0:60", "bounds-share": ".1", "quantiles": "0.9,0.1"}, "quantiles"),
+        ({"bounds": None, "private-bounds": "bmi=0:60", "bounds-share": ".1", "quantiles": "0.9"}, "quantiles"),
+        ({"bounds-share": "0.1"}, "only with --private-bounds"),
+        ({"quantiles": "0.1,0.9"}, "only with --private-bounds"),
+    ],
+)
+def test_release_of_a_family_refuses(folder, capsys, monkeypatch, changes, says):
+    for name in ("add_laplace_noise", "add_gaussian_noise", "add_discrete_laplace_noise"):
+        monkeypatch.setattr(_noise, name, lambda *_: pytest.fail("noise was drawn"))
+    refused(capsys, folder, family_command(**changes), says=says)
+
+
+def test_release_and_check_of_families(folder, capsys):
+    text = (folder / "table.csv").read_text().splitlines()
+    lines = [f"{line},{'colour' if i == 0 else ('red', 'blue')[i % 2]}" for i, line in enumerate(text)]
+    (folder / "table.csv").write_text("\n".join(lines))
+    private = {"bounds": None, "private-bounds": "bmi=0:60", "bounds-share": "0.5", "quantiles": "0.1,0.9"}
+    colours = {"model": "multinomial", "target": "colour", "bounds": None}
+    for changes, kind, entries in (
+        ({"rule": "redact"}, "exponential", {"bmi 0:60", "redact: "}),
+        ({"model": "gamma", "option": "shape=2", "mechanism": "gaussian", "delta": "1e-6"}, "gamma", {"delta = 1e-06"}),
+        (private, "exponential", {"epsilon = 0.5 of it"}),
+        ({**colours, "labels": "red,blue", "mechanism": "discrete-laplace"}, "multinomial", {"red, blue", "count[1]"}),
+        ({**colours, "labels": "red,blue", "option": "released=0,"}, None, {"--option released must be"}),
+    ):
+        code = main([*family_command(**changes), "--force"])
+        if kind is None:
+            assert code == 2 and all(entry in capsys.readouterr().err for entry in entries)
+            continue
+        assert code == 0 and main(["check", "release.json"]) == 0
+        shown = capsys.readouterr().out
+        assert f"{kind}: " in shown and all(entry in shown for entry in entries), shown
+        assert json.loads((folder / "release.json").read_text())["model"]["kind"] == kind
 
 
 @pytest.mark.parametrize(
@@ -254,6 +342,20 @@ def test_fit_refuses_what_is_no_release(folder, capsys, text):
         (["calibrate", "linear-regression", "--records", "10", "--epsilon", "1", "--features", "0"], "features"),
         (["calibrate", "linear-regression", "--records", "10", "--epsilon", "1", "--simulate", "x"], "simulate"),
         (["calibrate", "linear-regression", "--records", "10", "--epsilon", "1", "--json", "no/x.json"], "no"),
+        (["calibrate", "binomial", "--records", "10", "--epsilon", "1", "--bounds", "0:1"], "bounds"),
+        (["calibrate", "binomial", "--records", "10", "--epsilon", "1", "--features", "2"], "features"),
+        (["calibrate", "binomial", "--records", "10", "--epsilon", "1", "--method", "gibbs-literal"], "gibbs-literal"),
+        (["calibrate", "multinomial", "--records", "10", "--epsilon", "1"], "categories"),
+        (["calibrate", "multinomial", "--records", "10", "--epsilon", "1", "--categories", "1"], "categories"),
+        (["calibrate", "exponential", "--records", "10", "--epsilon", "1", "--rule", "drop"], "rule"),
+        (["calibrate", "exponential", "--records", "10", "--epsilon", "1", "--bounds", "-1:1"], "support"),
+        (["calibrate", "exponential", "--records", "10", "--epsilon", "1", "--option", "shape=2"], "shape"),
+        (["calibrate", "exponential", "--records", "10", "--epsilon", "1", "--delta", "1e-5"], "delta"),
+        (["calibrate", "exponential", "--records", "10", "--epsilon", "1", "--mechanism", "gaussian"], "delta"),
+        (["calibrate", "exponential", "--records", "10", "--epsilon", "1", "--mechanism", "x"], "mechanism"),
+        (["calibrate", "gamma", "--records", "10", "--epsilon", "1"], "shape"),
+        (["calibrate", "gamma", "--records", "10", "--epsilon", "1", "--option", "shape"], "NAME=VALUE"),
+        (["calibrate", "gamma", "--records", "10", "--epsilon", "1", "--option", "shape=0"], "shape"),
         (["run", "none.toml", "--output", "out"], "none.toml"),
         (["run", "table.csv", "--output", "out"], "TOML"),
         (["run", "given.json"], "--output"),
@@ -392,6 +494,28 @@ def test_calibrate(folder, capsys):
     refused(capsys, folder, [*words, "--figure", "c.png"], says="--force")
 
 
+def test_fit_of_a_family(folder, capsys):
+    model = {"kind": "multinomial", "categories": 3, "labels": ["low", "middle", "high"], "column": "bmi"}
+    data = {
+        **{name: RELEASE[name] for name in ("format", "version")}, "model": model, "records": 1000, "scaling": None,
+        "statistics": {"count[0]": 400.0, "count[1]": 250.0}, "mechanism": {"kind": "laplace", "scale": 10.0},
+    }  # fmt: skip
+    (folder / "counts.json").write_text(json.dumps(data))
+    (folder / "prior.toml").write_text("concentration = 5\n")
+    words = ["fit", "counts.json", "--method", "naive", "--draws", "300", "--prior", "prior.toml", "--json", "s.json"]
+    assert main([*words, "--output", "p.nc"]) == 0
+    out, _ = capsys.readouterr()
+    summary = json.loads((folder / "s.json").read_text())
+    assert summary["model"] == "multinomial" and summary["prior"] == {"concentration": [5, 5, 5]}
+    assert summary["parameters"]["p[0]"]["mean"] == pytest.approx(405 / 1015, abs=0.005)
+    assert "share of bmi = middle" in out and "concentration = [5, 5, 5]" in out and "scaled units" not in out
+    arviz = pytest.importorskip("arviz")
+    p = arviz.from_netcdf(str(folder / "p.nc"))["posterior"]["p"]
+    assert p.shape == (4, 300, 3) and p["category"].values.tolist() == ["low", "middle", "high"]
+    (folder / "prior.toml").write_text("alpha = 5\n")
+    refused(capsys, folder, ["fit", "counts.json", "--prior", "prior.toml"], says="concentration")
+
+
 def test_help_has_an_example_for_every_command(capsys):
     assert main(["--help"]) == 0
     assert "Exit codes" in capsys.readouterr().out
@@ -414,7 +538,7 @@ def test_internal_errors_show_no_data(folder, capsys, monkeypatch):
     assert main(release_command()) == 3
     out, err = capsys.readouterr()
     lines = [line for line in err.splitlines() if not line.startswith("warning: ")]
-    assert len(lines) == 1 and lines[0].startswith("internal error: RuntimeError in release.py")
+    assert len(lines) == 1 and lines[0].startswith("internal error: RuntimeError in _noise.py")
     assert SECRET not in err + out and "Traceback" not in err
     assert main([*release_command(), "--debug"]) == 3
     assert "Traceback" in capsys.readouterr().err
@@ -465,7 +589,16 @@ def test_as_a_process(folder):
     done = call("-m", "dpjax", "check", "none.json")
     assert (done.returncode, done.stdout) == (2, "") and done.stderr.count("\n") == 1
     script = "import sys; from dpjax.cli import main; code = main(sys.argv[1:]); print('jax' in sys.modules, code)"
-    for words in (["--help"], ["fit", "--help"], ["check", "given.json"], release_command(), ["fit", "none.json"]):
+    family = family_command(output="family.json")
+    for words in (
+        ["--help"],
+        ["fit", "--help"],
+        ["check", "given.json"],
+        release_command(),
+        family,
+        ["check", "family.json"],
+        ["fit", "none.json"],
+    ):
         done = call("-c", script, *words)
         assert done.stdout.splitlines()[-1] == f"False {2 if words[-1] == 'none.json' else 0}", done
 

@@ -171,7 +171,7 @@ def regression_problem(n=100.0, b=16 / 3, seed=4):
     """One covariate, S0's prior, statistics drawn exactly and Laplace noise."""
     model = LinearRegression.s0(1)
     phi = model.sample_prior(random.key(seed))
-    s = np.asarray(jax.jit(model.simulate)(random.key(seed + 1), phi, jnp.float32(n)), np.float64)
+    s = np.asarray(jax.jit(model.simulate)(random.key(seed + 1), phi, jnp.float32(n))[0], np.float64)
     z = s + np.random.default_rng(seed).laplace(size=5) * b
     return model, z, n, b
 

@@ -15,7 +15,7 @@ from dpjax.cli import main
 from dpjax.errors import ConvergenceWarning, InputError, PrivacyWarning
 from dpjax.posterior import _number
 from dpjax.release import Release
-from dpjax.statistics import RegressionStatistic, to_unit
+from dpjax.statistics import SCALING, RegressionStatistic, to_unit
 
 ROOT = Path(dpjax.__file__).parents[1]
 CONFIG = """
@@ -95,7 +95,14 @@ def files(path):
         ({"seed": -1}, "seed"),
         ({"seed": "one"}, "seed"),
         ({"release": {"epsilon": None}}, "release.epsilon is missing"),
-        ({"release": {"bounds": None}}, "release.bounds is missing"),
+        ({"release": {"bounds": None}}, "[release]: bounds"),
+        ({"release": {"target": None}}, "[release]: target"),
+        ({"release": {"model": "ridge"}}, "[release]: model 'ridge'"),
+        ({"release": {"rule": "clamp"}}, "[release]: rule"),
+        ({"release": {"delta": 1e-6}}, "[release]: delta"),
+        ({"release": {"mechanism": "gaussian"}}, "[release]: delta"),
+        ({"release": {"mechanism": "discrete-laplace"}}, "[release]: mechanism"),
+        ({"release": {"options": {"epsilon": 9.0}}}, "release.options: epsilon"),
         ({"release": {"epsilon": "1"}}, "release.epsilon"),
         ({"release": {"file": "r.json"}}, "exclude each other"),
         ({"release": {"bounds": {"x": [0, 10, 20], "y": [0, 1]}}}, "release.bounds"),
@@ -113,13 +120,20 @@ def files(path):
         ({"fit": {"chains": 0}}, "fit.chains"),
         ({"fit": {"thin": 7}}, "fit.thin"),
         ({"fit": {"method": {"gibbs": {}}}}, "not among fit.methods"),
+        ({"fit": {"methods": None, "method": {"gibbs": {}}}}, "not among fit.methods"),
+        ({"fit": {"methods": ["exact"], "method": None}}, "fit.methods: method 'exact'"),
+        ({"fit": {"methods": ["naive-untruncated"], "method": None}}, "fit.methods: method 'naive-untruncated'"),
         ({"calibration": {"epsilon": [1, 0]}}, "calibration.epsilon"),
         ({"calibration": {"records": 0}}, "calibration.records"),
         ({"calibration": {"records": []}}, "at least one cell"),
         ({"calibration": {"records": [5, 5]}}, "twice"),
         ({"calibration": {"records": None}}, "calibration.records is missing"),
-        ({"calibration": {"model": "ridge"}}, "calibration.model"),
-        ({"calibration": {"simulate": "dream"}}, "calibration.simulate"),
+        ({"calibration": {"model": "ridge"}}, "calibration: model 'ridge'"),
+        ({"calibration": {"model": "binomial", "rule": "clamp"}}, "calibration: binomial takes no"),
+        ({"calibration": {"model": "binomial", "methods": ["gibbs-literal"]}}, "calibration: method 'gibbs-literal'"),
+        ({"calibration": {"model": "gamma"}}, "calibration: gamma takes these options: shape"),
+        ({"calibration": {"mechanism": "gaussian"}}, "calibration: delta"),
+        ({"calibration": {"simulate": "dream"}}, "calibration: simulate"),
         ({"calibration": {"simulate": "clt", "clip": True}}, "clip"),
         ({"calibration": {"bounds": [1, -1]}}, "bounds"),
         ({"calibration": {"sensitivity": -1}}, "sensitivity"),
@@ -269,7 +283,8 @@ def check_folder(target, out):
                 assert f"{name}  {row['ks']:.4f}" in text
     assert json.loads((target / "summary_naive.json").read_text()) == naive
     assert json.loads((target / "calibration_naive.json").read_text()) == results["calibration"]["naive"]
-    for name in ("posteriors.png", "calibration_n50_eps1.png", "calibration_n200_eps1.png"):
+    pictures = ("posteriors.png", "traces.png", "ks.png", "mmd.png")
+    for name in (*pictures, "calibration_n50_eps1.png", "calibration_n200_eps1.png"):
         assert (target / name).read_bytes().startswith(b"\x89PNG")
     assert {"posterior_naive.nc", "posterior_non-private.nc"} <= set(files(target))
 
@@ -278,17 +293,14 @@ def test_run_from_a_release_file_without_output(folder):
     """A committed release, its public table, and the exact statistics of that table."""
     rows = np.genfromtxt(folder / "table.csv", delimiter=",", names=True)
     bounds = {"x": (0.0, 10.0), "y": (-5.0, 25.0)}
-    statistic = RegressionStatistic(("x",), "y")
+    statistic = RegressionStatistic(("x",), "y", bounds, SCALING)
     exact = statistic.from_records(to_unit(rows["x"], *bounds["x"])[:, None], to_unit(rows["y"], *bounds["y"]))
     published = Release(
-        features=("x",),
-        target="y",
+        statistic=statistic,
         records=80,
         statistics=dict(zip(statistic.names, (exact + 3.0).tolist(), strict=True)),
         mechanism="laplace",
         noise_scale=5.0,
-        scaling="bounds-to-[-1,1]",
-        bounds=bounds,
     )
     published.save(folder / "given.json")
     content = small(release=None, calibration=None)
@@ -298,7 +310,7 @@ def test_run_from_a_release_file_without_output(folder):
     slope = results.posteriors["non-private"].summary()["parameters"]["theta[1]"]["mean"]
     assert slope == pytest.approx(np.polyfit(rows["x"], rows["y"], 1)[0], abs=0.15)
     assert results.trusted
-    raw = dataclasses.replace(published, scaling=None)
+    raw = dataclasses.replace(published, statistic=dataclasses.replace(statistic, scaling=None))
     raw.save(folder / "raw.json")
     with pytest.raises(InputError, match=r"fit\.prior"):
         dpjax.run(
@@ -366,7 +378,7 @@ SETTINGS = [
     + [
         ({"release": {"bounds": {"x": [0, 10]}}}, "bounds"),
         ({"release": {"bounds": {"x": [0, 10], "y": [0, 1], "z": [0, 1]}}}, "bounds"),
-        ({"release": {"mechanism": "gaussian"}}, "mechanism"),
+        ({"release": {"mechanism": "cauchy"}}, "mechanism"),
         ({"release": {"adjacency": "add-remove"}}, "adjacency"),
         ({"release": {"features": []}}, "features"),
         ({"release": {"features": ["x", "x"]}}, "x"),
@@ -511,3 +523,64 @@ def test_no_home_folder_is_no_cache(monkeypatch):
     monkeypatch.setenv("DPJAX_CACHE", "~nosuchuser/x")
     with pytest.raises(InputError, match="DPJAX_CACHE"):
         _runtime.cache_folder()
+
+
+FAMILY = """
+name = "waiting"
+[data]
+csv = "waiting.csv"
+data_is_public = true
+[release]
+model = "exponential"
+target = "minutes"
+bounds = [0, 4]
+rule = "redact"
+epsilon = 1.0
+[fit]
+methods = ["exact", "non-private"]
+draws = 100
+prior = { shape = 3 }
+[calibration]
+model = "exponential"
+bounds = [0, 4]
+rule = "redact"
+records = [40, 400]
+epsilon = 1
+trials = 10
+draws = 60
+methods = ["naive-untruncated"]
+"""
+
+
+def test_a_family_runs_from_release_to_calibration(folder, capsys):
+    minutes = np.random.default_rng(0).exponential(2.0, 300)
+    (folder / "waiting.csv").write_text("\n".join(["minutes", *map(str, minutes)]) + "\n")
+    (folder / "waiting.toml").write_text(FAMILY)
+    assert main(["run", "waiting.toml", "--output", "out"]) in (0, 1)
+    out = capsys.readouterr().out
+    results = json.loads((folder / "out" / "results.json").read_text())
+    # the non-private posterior is of all records, those outside the bounds too: Gamma(3 + 300, 0.5 + sum) or so
+    rate = results["posteriors"]["non-private"]["parameters"]["rate"]["mean"]
+    assert rate == pytest.approx(300 / minutes.sum(), rel=0.03)
+    assert results["posteriors"]["exact"]["truncation"] == {"rule": "redact", "bounds": [0, 4]}
+    assert results["posteriors"]["exact"]["prior"]["shape"] == 3
+    study = results["calibration"]["naive-untruncated"]
+    assert study["settings"]["sensitivity"] == 4 and study["settings"]["truncation"]["rule"] == "redact"
+    assert "normal law of the sum" in out and "exponential, rule redact, bounds of x 0:4" in out
+    assert {"posteriors.png", "traces.png", "ks.png", "mmd.png", "calibration_n40_eps1.png"} <= set(
+        files(folder / "out")
+    )
+    # the parts are read again: nothing else to do
+    before = (folder / "out" / "release.json").read_bytes()
+    assert main(["run", "waiting.toml", "--output", "out", "--resume"]) in (0, 1)
+    assert (folder / "out" / "release.json").read_bytes() == before
+    again = json.loads((folder / "out" / "results.json").read_text())
+    assert again["posteriors"] == results["posteriors"] and again["calibration"] == results["calibration"]
+
+
+def test_methods_default_to_the_models(folder):
+    study = {"model": "binomial", "methods": None, "method": None, "trials": 5, "mmd": False}
+    prepared = _experiment_checks.Prepared(
+        *_config.load(small(fit={"methods": None, "method": None}, calibration=study))
+    )
+    assert prepared.study.methods == ["exact"] and prepared.fit.methods == ["collapsed"]

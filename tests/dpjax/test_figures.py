@@ -8,9 +8,12 @@ import pytest
 pytest.importorskip("matplotlib")
 pytest.importorskip("arviz")
 
-from dpjax import figures
+from dpjax import figures, figures_study
+from dpjax.calibration import Calibration
+from dpjax.calibration_statistics import Ranks
 from dpjax.errors import InputError
 from dpjax.posterior import Posterior
+from dpjax.statistics import RegressionStatistic
 
 NAMES = ("theta[0]", "theta[1]", "sigma2", "mu_x[1]", "tau2[1,1]")
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -24,10 +27,9 @@ def make(method, scale=1.0, constant=False):
     return Posterior(
         draws=draws,
         names=NAMES,
-        features=("bmi",),
-        target="progression",
-        bounds={"bmi": (15.0, 45.0), "progression": (0.0, 350.0)},
-        scaling="bounds-to-[-1,1]",
+        statistic=RegressionStatistic(
+            ("bmi",), "progression", {"bmi": (15.0, 45.0), "progression": (0.0, 350.0)}, "bounds-to-[-1,1]"
+        ),
         records=442,
         epsilon=0.5,
         delta=0.0,
@@ -97,6 +99,55 @@ def test_calibration_figure(tmp_path):
 
 
 def test_methods_have_different_colours():
-    looks = figures._looks(["collapsed", "gibbs", "non-private", "naive", "a", "b", "c"])
+    looks = figures.method_looks(["collapsed", "gibbs", "non-private", "naive", "a", "b", "c"])
     assert len(set(looks.values())) == 7 and looks["collapsed"][0] == figures.COLOURS[0]
-    assert figures._looks(["naive", "collapsed"])["naive"] == looks["naive"]
+    assert figures.method_looks(["naive", "collapsed"])["naive"] == looks["naive"]
+
+
+def study(method, ks, mmd):
+    """A calibration over two numbers of records and two epsilons with given KS of two parameters."""
+    cells = [
+        {
+            "records": records, "epsilon": epsilon, "trials": 300, "mmd": mmd,
+            "parameters": {name: {"ks": ks / records**0.5, "ks_critical": 0.0784} for name in ("p[0]", "p[1]")},
+        }
+        for records in (10, 1000) for epsilon in (0.01, 0.1)
+    ]  # fmt: skip
+    cells[1]["parameters"] = {}  # every trial of a cell may have failed
+    empty = Ranks(("p[0]", "p[1]"), np.zeros((0, 2)), np.zeros((0, 2)), 100)
+    return Calibration(method, cells, [empty] * 4, 1.0, 1.0, 0.0, 1.0, 600, {})
+
+
+def test_study_figures(tmp_path):
+    found = {"collapsed": study("collapsed", 0.1, 0.2), "naive": study("naive", 2.0, -1e-4)}
+    found["non-private"] = study("non-private", 0.1, None)
+    figure = figures_study.ks_figure(found)
+    assert len(figure.axes) == 4 and titles(figure) == ["epsilon = 0.01", "epsilon = 0.1"]
+    assert legend(figure) == [*found, "5% critical value"] and "300 trials" in figure.get_suptitle()
+    lines = {line.get_color(): line for line in figure.axes[0].lines}
+    np.testing.assert_allclose(lines[figures.method_looks(found)["naive"][0]].get_ydata(), [2 / 10**0.5, 2 / 1000**0.5])
+    np.testing.assert_allclose(lines[figures.GREY].get_ydata(), 0.0784)
+    assert [len(line.get_xdata()) for line in figure.axes[1].lines] == [1, 1, 1, 1]  # the failed cell is left out
+    assert figures.save_figure(figure, tmp_path / "ks.png").read_bytes().startswith(PNG)
+    figure = figures_study.mmd_figure(found)
+    assert len(figure.axes) == 2 and legend(figure) == ["collapsed", "naive"]
+    assert figures.save_figure(figure, tmp_path / "mmd.png").read_bytes().startswith(PNG)
+    only = figures_study.ks_figure(found, parameters=["p[1]"])
+    assert len(only.axes) == 2
+    for bad in ({}, {"non-private": found["non-private"]}):
+        with pytest.raises(InputError, match="at least one"):
+            figures_study.mmd_figure(bad)
+    found["naive"].cells[0]["records"] = 11
+    with pytest.raises(InputError, match="same records"):
+        figures_study.ks_figure(found)
+
+
+def test_traces_figure():
+    found = {"gibbs": make("gibbs"), "collapsed": make("collapsed")}
+    figure = figures_study.traces_figure(found, parameters=["theta[1]", "sigma2"])
+    assert titles(figure) == ["gibbs", "collapsed"] and len(figure.axes) == 4
+    first = figure.axes[0].lines
+    np.testing.assert_array_equal(first[1].get_ydata(), found["gibbs"].user_draws[1, :, 1])
+    assert len(first) == 2 and "200 draws" in figure.get_suptitle()
+    with pytest.raises(InputError):
+        figures_study.traces_figure({})

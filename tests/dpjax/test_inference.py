@@ -7,20 +7,24 @@ import pytest
 
 import dpjax
 from dpjax.errors import ConvergenceWarning, InputError
-from dpjax.inference import regression_prior
-from dpjax.models import LinearRegression
+from dpjax.inference import inferred_model
+from dpjax.kinds import make_statistic
+from dpjax.models import LinearRegression, regression_prior
 
 STATISTICS = {
     "bmi": -38.1, "bmi*bmi": 61.5, "progression": -57.2, "bmi*progression": 21.3, "progression*progression": 106.9,
 }  # fmt: skip
 
 
+REGRESSION = make_statistic(
+    "linear-regression", target="progression", features=["bmi"], bounds={"bmi": (15, 45), "progression": (0, 350)}
+)
+
+
 def _release(**changes):
     fields = {
-        "features": ("bmi",), "target": "progression", "records": 442, "statistics": STATISTICS,
-        "mechanism": "laplace", "noise_scale": 16 / 3, "scaling": "bounds-to-[-1,1]",
-        "bounds": {"bmi": (15, 45), "progression": (0, 350)},
-        "privacy": dpjax.Privacy(1.0, 0.0, "replace-one", "l1", 16 / 3), "simulated": True,
+        "statistic": REGRESSION, "records": 442, "statistics": STATISTICS, "mechanism": "laplace",
+        "noise_scale": 16 / 3, "privacy": dpjax.Privacy(1.0, 0.0, "replace-one", "l1", 16 / 3), "simulated": True,
     }  # fmt: skip
     return dpjax.Release(**(fields | changes))
 
@@ -101,7 +105,10 @@ def test_missing_prior_file():
 
 
 def test_a_raw_release_needs_a_prior_in_its_units():
-    raw = _release(scaling=None, bounds=None, privacy=None)
+    raw = _release(
+        statistic=make_statistic("linear-regression", target="progression", features=["bmi"], scaling=None),
+        privacy=None,
+    )
     with pytest.raises(InputError, match="raw units"):
         dpjax.fit(raw)
     posterior = dpjax.fit(raw, method="naive", prior={"sigma2_scale": 1.0}, draws=20)
@@ -145,6 +152,51 @@ def test_refusals():
         dpjax.fit(_release(), method="non-private")
     with pytest.raises(InputError, match="method"):
         dpjax.fit(_release(), method="magic")
+    for method in ("exact", "gibbs-literal", "ops"):
+        with pytest.raises(InputError, match=method):
+            dpjax.fit(_release(), method=method)
+
+
+# --- families ---
+
+
+def _family(kind, statistics, scale=10.0, records=1000, **arguments):
+    return dpjax.Release(make_statistic(kind, **arguments), records, statistics, "laplace", scale)
+
+
+def test_binomial_by_its_exact_law():
+    """The fixed case: z = 600, n = 1000, epsilon = .1, Beta(10, 10)."""
+    posterior = dpjax.fit(_family("binomial", {"successes": 600.0}), prior={"alpha": 10, "beta": 10}, seed=1)
+    row = posterior.summary()["parameters"]["p"]
+    assert posterior.method == "exact" and row["ess_bulk"] > 3000
+    assert row["mean"] == pytest.approx(0.59664, abs=4 * 0.02057 / 3000**0.5)
+    assert row["sd"] == pytest.approx(0.02057, rel=0.05)
+    assert "exact law" in posterior.table() and posterior.summary()["notes"] == list(posterior.notes)
+
+
+def test_a_redacted_sum_with_two_modes_is_said():
+    """SPEC B4: the mean of what is inside the bounds is not monotone in the rate."""
+    release = _family("exponential", {"x": 350.0}, scale=3.0, rule="redact", bounds=(0.0, 3.0))
+    posterior = dpjax.fit(release, prior={"shape": 1, "rate": 0.5}, seed=1, draws=200)
+    assert any("2 modes" in note for note in posterior.notes) and posterior.statistic.truncation["rule"] == "redact"
+
+
+def test_priors_of_families(tmp_path):
+    path = tmp_path / "prior.toml"
+    path.write_text("concentration = [1, 2, 3]\n")
+    counts = make_statistic("multinomial", categories=3)
+    assert inferred_model(counts, path).as_dict() == {"concentration": [1, 2, 3]}
+    for text in ("concentration = [1, 2]", "alpha = 1", "concentration = [1, 2, -1]"):
+        path.write_text(text)
+        with pytest.raises(InputError, match="concentration"):
+            inferred_model(counts, path)
+    # made for values scaled to [-1, 1]; a rate or a probability has no such units
+    with pytest.raises(InputError, match="raw units"):
+        inferred_model(make_statistic("normal", bounds=(0, 9), scaling=None))
+    assert inferred_model(make_statistic("normal", bounds=(0, 9))).as_dict().keys() == {
+        "mean", "kappa", "shape", "scale",
+    }  # fmt: skip
+    assert inferred_model(make_statistic("poisson", bounds=(0, 9))).as_dict().keys() == {"shape", "rate"}
 
 
 def test_a_chain_that_did_not_converge_is_said():

@@ -13,7 +13,7 @@ FEATURES = [1, 2, 5]
 # compiled once per size, whatever test asks
 draw_prior = jax.jit(lambda model, keys: jax.vmap(model.sample_prior)(keys))
 moments = jax.jit(lambda model, phi: model.moments(phi))
-simulate = jax.jit(lambda model, keys, phi, n: jax.vmap(lambda k, m: model.simulate(k, phi, m))(keys, n))
+simulate = jax.jit(lambda model, keys, phi, n: jax.vmap(lambda k, m: model.simulate(k, phi, m)[0])(keys, n))
 
 
 @pytest.fixture

@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
+from dpjax._release_file import MECHANISMS as RELEASED
 from dpjax.errors import InputError
 from dpjax.mechanisms import (
+    MECHANISMS,
+    DiscreteLaplace,
     Gaussian,
     Laplace,
     analytic_gaussian_sigma,
@@ -88,10 +91,10 @@ def test_laplace_privacy_map_never_understates():
     assert Gaussian(np.array([3.7306316348, 9.0])).privacy_map(1, 1e-5) == pytest.approx(1, rel=1e-9)
 
 
-@pytest.mark.parametrize("kind", LAWS)
+@pytest.mark.parametrize("kind", MECHANISMS)
 def test_statement_names_metric_map_and_source(kind):
     statement = mechanism(kind, SCALE).statement
-    assert statement.norm == {"laplace": "l1", "gaussian": "l2"}[kind]
+    assert statement.norm == RELEASED[kind] == {"gaussian": "l2"}.get(kind, "l1")
     assert statement.norm.upper() in statement.input_metric
     assert statement.reference and statement.privacy_map and statement.output_measure
     assert statement.adjacency[0] == "replace-one"
@@ -117,6 +120,37 @@ def test_log_density(kind):
     expected = LAWS[kind](scale=np.asarray(SCALE)).logpdf(np.asarray(z - s)).sum(axis=-1)
     np.testing.assert_allclose(noise.log_density(z, s), expected, rtol=1e-5)
     np.testing.assert_allclose(noise.log_density(z[0], s[0]), expected[0], rtol=1e-5)
+
+
+def test_simulated_discrete_noise_has_its_law():
+    noise = mechanism("discrete-laplace", SCALE)
+    draws = np.asarray(noise.simulate(jax.random.key(1), (4000,)))
+    assert draws.shape == (4000, 3) and draws.dtype == np.asarray(noise.scale).dtype
+    assert (draws == np.round(draws)).all()
+    for j, b in enumerate(np.asarray(SCALE, float)):
+        k = np.arange(-int(2 * b) - 1, int(2 * b) + 2)
+        inner = stats.dlaplace.pmf(k, 1 / b)
+        seen = np.array([(draws[:, j] == i).sum() for i in k])
+        observed, expected = [*seen, 4000 - seen.sum()], 4000 * np.array([*inner, 1 - inner.sum()])
+        assert stats.chisquare(observed, expected).pvalue > 1e-3
+    np.testing.assert_allclose(draws.std(axis=0), noise.noise_sd(), rtol=0.08)
+    np.testing.assert_allclose(noise.noise_sd(), [stats.dlaplace.std(1 / b) for b in np.asarray(SCALE)], rtol=1e-5)
+    assert noise.simulate(jax.random.key(2)).shape == (3,)
+
+
+def test_density_of_discrete_noise():
+    noise = mechanism("discrete-laplace", SCALE)
+    z, s = jnp.array([[3.0, -4.0, 9.0], [1.0, 2.0, 3.0]]), jnp.array([[0.0, 1.0, -2.0], [1.0, 2.0, 3.0]])
+    expected = stats.dlaplace.logpmf(np.asarray(z - s), 1 / np.asarray(SCALE)).sum(axis=-1)
+    np.testing.assert_allclose(noise.log_density(z, s), expected, rtol=1e-5)
+    # it sums to one, and as a function of s it is the density of Laplace noise up to a constant
+    k = jnp.arange(-400.0, 401.0)[:, None]
+    one = DiscreteLaplace(SCALE[2:])
+    assert float(jnp.exp(one.log_density(k, jnp.zeros_like(k))).sum()) == pytest.approx(1, rel=1e-5)
+    gap = noise.log_density(z, s) - mechanism("laplace", SCALE).log_density(z, s)
+    np.testing.assert_allclose(gap[0], gap[1], rtol=1e-4)
+    assert noise.unit_noise == Laplace.unit_noise and noise.random_scales and noise.whole_numbers
+    assert noise.privacy_map(1) == Laplace(SCALE).privacy_map(1)
 
 
 def test_laplace_is_the_stated_scale_mixture():
@@ -151,7 +185,7 @@ def test_scales_of_gaussian_are_constant():
     assert Laplace.random_scales and not Gaussian.random_scales
 
 
-@pytest.mark.parametrize("kind", LAWS)
+@pytest.mark.parametrize("kind", MECHANISMS)
 def test_mechanisms_are_pytrees(kind):
     noise = mechanism(kind, SCALE)
     assert len(jax.tree.leaves(noise)) == 1
@@ -159,7 +193,7 @@ def test_mechanisms_are_pytrees(kind):
     stacked = jax.tree.map(lambda a: jnp.stack([a, 2 * a]), noise)
     keys = jax.random.split(jax.random.key(0), 2)
     both = jax.jit(jax.vmap(lambda m, key: m.simulate(key)))(stacked, keys)
-    np.testing.assert_allclose(both[1], 2 * noise.simulate(keys[1]), rtol=1e-6)
+    np.testing.assert_allclose(both[1], mechanism(kind, 2 * SCALE).simulate(keys[1]), rtol=1e-6)
     with pytest.raises(AttributeError):
         noise.scale = SCALE
 

@@ -8,9 +8,15 @@ import pytest
 
 from dpjax import _files
 from dpjax.errors import InputError
-from dpjax.posterior import Posterior, to_user_units
+from dpjax.families import family_named
+from dpjax.family_statistics import FamilyStatistic, MultinomialStatistic
+from dpjax.posterior import Posterior
+from dpjax.statistics import RegressionStatistic
 
 LOWER, UPPER = np.array([15.0, -3.0, 0.0]), np.array([45.0, 1.0, 350.0])  # two features, then the target
+COLUMNS = ("bmi", "blood pressure"), "progression"
+BOUNDS = {"bmi": (15.0, 45.0), "blood pressure": (-3.0, 1.0), "progression": (0.0, 350.0)}
+STATISTIC = RegressionStatistic(*COLUMNS, BOUNDS, "bounds-to-[-1,1]")
 NAMES = (
     "theta[0]", "theta[1]", "theta[2]", "sigma2", "mu_x[1]", "mu_x[2]", "tau2[1,1]", "tau2[2,1]", "tau2[2,2]",
 )  # fmt: skip
@@ -34,10 +40,7 @@ def make(chains=2, length=300, seed=0, **changes):
     fields = dict(
         draws=draws_of(rng, (chains, length)).astype(np.float32),
         names=NAMES,
-        features=("bmi", "blood pressure"),
-        target="progression",
-        bounds={"bmi": (15.0, 45.0), "blood pressure": (-3.0, 1.0), "progression": (0.0, 350.0)},
-        scaling="bounds-to-[-1,1]",
+        statistic=STATISTIC,
         records=442,
         epsilon=1.0,
         delta=0.0,
@@ -56,7 +59,7 @@ def test_records_fit_equally_in_both_units():
     """Residuals, means and covariances of the same records, computed in either parametrisation."""
     rng = np.random.default_rng(1)
     scaled = draws_of(rng, (4, 7))
-    user = to_user_units(scaled, LOWER, UPPER)
+    user = STATISTIC.to_user_units(scaled)
     centre, half = (LOWER + UPPER) / 2, (UPPER - LOWER) / 2
     records = rng.uniform(LOWER, UPPER, size=(50, 3))
     mapped = (2 * records - (LOWER + UPPER)) / (UPPER - LOWER)
@@ -77,20 +80,16 @@ def test_records_fit_equally_in_both_units():
         return np.einsum("...ni,...ij,...nj->...n", gap, np.linalg.inv(covariance), gap)
 
     np.testing.assert_allclose(distance(user, records), distance(scaled, mapped), rtol=1e-6)
-    unit = to_user_units(scaled, [-1.0, -1.0, -1.0], [1.0, 1.0, 1.0])
-    np.testing.assert_array_equal(unit, scaled)
+    unit = RegressionStatistic(*COLUMNS, dict.fromkeys(BOUNDS, (-1.0, 1.0)), "bounds-to-[-1,1]")
+    np.testing.assert_array_equal(unit.to_user_units(scaled), scaled)
     assert centre.shape == (3,)
-    with pytest.raises(InputError, match="bounds: 2 variables do not fit 9"):
-        to_user_units(scaled, LOWER[1:], UPPER[1:])
 
 
 def test_raw_units_coincide():
-    posterior = make(scaling=None, bounds=None)
+    posterior = make(statistic=RegressionStatistic(*COLUMNS))
     np.testing.assert_array_equal(posterior.user_draws, posterior.draws.astype(np.float64))
     found = posterior.summary()
     assert found["parameters"] == found["scaled"]
-    with pytest.raises(InputError, match="bounds"):
-        make(bounds=None)
     with pytest.raises(InputError, match="draws"):
         make(names=NAMES[:-1])
 
@@ -243,19 +242,20 @@ def arviz_labels(posterior):
     ]
 
 
-def test_other_families_keep_their_names():
+def test_families_have_their_own_names_and_units():
     rng = np.random.default_rng(4)
-    draws = rng.dirichlet(np.ones(3), size=(2, 50))
-    posterior = make(
-        draws=draws,
-        names=("p[0]", "p[1]", "p[2]"),
-        features=(),
-        target="",
-        bounds=None,
-        scaling=None,
-        kind="multinomial",
-        prior_draws=None,
-    )
+    shares = rng.dirichlet(np.ones(3), size=(2, 50))
+    counts = MultinomialStatistic(labels=("red", "green", "blue"), column="colour")
+    posterior = make(draws=shares, names=counts.parameter_names, statistic=counts, prior_draws=None, notes=("law",))
     values, dims, coords = posterior._variables()
-    assert values["p"].shape == (2, 50, 3) and dims == {"p": ["p_index"]} and coords["p_index"] == ["0", "1", "2"]
-    assert "p[2]" in posterior.table()
+    assert values["p"].shape == (2, 50, 3) and dims == {"p": ["category"]}
+    assert coords["category"] == ["red", "green", "blue"]
+    assert "share of colour = blue" in posterior.table() and posterior.table().endswith("law")
+    summary = posterior.summary()
+    assert summary["model"] == "multinomial" and summary["categories"] == 3 and summary["notes"] == ["law"]
+    heights = FamilyStatistic(family_named("normal"), "clamp", (150.0, 190.0), "bounds-to-[-1,1]", "height")
+    scaled = np.abs(rng.normal(size=(2, 50, 2)))
+    posterior = make(draws=scaled, names=heights.parameter_names, statistic=heights, prior_draws=scaled[0])
+    np.testing.assert_allclose(posterior.user_draws, [170.0, 0.0] + scaled * [20.0, 400.0])
+    assert json.loads(_files.to_json(posterior.summary()))["truncation"] == {"rule": "clamp", "bounds": [150, 190]}
+    assert posterior._variables()[1] == {}

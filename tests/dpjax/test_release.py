@@ -17,8 +17,10 @@ import dpjax.errors
 from dpjax import _noise
 from dpjax._noise import add_laplace_noise
 from dpjax.errors import InputError, MissingExtraError, PrivacyWarning
-from dpjax.release import Privacy, Release, describe_problems, release
+from dpjax.kinds import make_statistic
+from dpjax.release import Privacy, PrivateQuantile, Release, describe_problems, release
 from dpjax.sensitivity import regression_exponents, replace_one_l1, rounding_allowance
+from dpjax.statistics import RegressionStatistic
 
 ROOT = Path(dpjax.errors.__file__).parent
 BOUNDS = {"bmi": (15, 45), "progression": (0, 350)}
@@ -233,7 +235,8 @@ def test_release_path_imports_no_generator():
                 if module.exists() and module.name not in seen:
                     todo.append(module)
         assert "np.random" not in path.read_text()
-    assert {"release.py", "_noise.py", "_table.py", "_release_file.py", "statistics.py"} <= seen
+    needed = {"release.py", "_noise.py", "_quantile.py", "_table.py", "_release_file.py", "kinds.py", "statistics.py"}
+    assert needed | {"family_statistics.py"} <= seen
 
 
 SCRIPT = """
@@ -295,9 +298,23 @@ def test_bad_epsilon(epsilon, exact):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model": "binomial"}, "model 'binomial' is not supported yet"),
-        ({"mechanism": "gaussian"}, "mechanism 'gaussian' is not supported yet"),
-        ({"mechanism": None}, "not supported"),
+        ({"model": "lasso"}, "model 'lasso' is not known: linear-regression, multinomial, "),
+        ({"model": None}, "model None is not known"),
+        ({"model": "binomial"}, "features has no place in a release of binomial"),
+        ({"mechanism": "wishart"}, "mechanism must be 'laplace' or 'gaussian' or 'discrete-laplace', got 'wishart'"),
+        ({"mechanism": None}, "mechanism must be"),
+        ({"mechanism": "gaussian"}, "delta is missing"),
+        ({"mechanism": "gaussian", "delta": 0}, r"delta must lie inside \(0, 1\), got 0"),
+        ({"mechanism": "gaussian", "delta": 1.0}, "delta must lie inside"),
+        ({"mechanism": "gaussian", "delta": math.nan}, "delta must lie inside"),
+        ({"mechanism": "gaussian", "delta": "1e-6"}, "delta must lie inside"),
+        ({"delta": 1e-6}, "delta has no place in a release with laplace noise"),
+        ({"mechanism": "discrete-laplace"}, "for sums of whole numbers, which linear-regression does not have"),
+        ({"rule": "clamp"}, "rule has no place in a release of linear-regression"),
+        ({"categories": 3}, "categories has no place"),
+        ({"shape": 2}, "shape has no place"),
+        ({"bounds": PrivateQuantile((0, 1), 0.5)}, "bounds must map"),
+        ({"bounds": BOUNDS | {"bmi": PrivateQuantile((0, 1), 0.5)}}, "one column"),
         (
             {"adjacency": "add-remove"},
             "'add-remove' is refused.*number of records is private.*noised statistic",
@@ -308,8 +325,10 @@ def test_bad_epsilon(epsilon, exact):
         ({"bounds": {"bmi": (15, 45)}}, "bounds are missing for column 'progression'"),
         ({"bounds": BOUNDS | {"age": (0, 1)}}, "'age', which the model does not use"),
         ({"bounds": BOUNDS | {"bmi": (45, 15)}}, "bounds of 'bmi'"),
-        ({"bounds": None}, "bounds must map"),
+        ({"bounds": None}, "bounds are missing for column 'bmi'"),
+        ({"bounds": [(15, 45)]}, "bounds must map"),
         ({"features": "bmi"}, "features must be"),
+        ({"features": None}, "features is missing"),
         ({"features": []}, "features must be"),
         ({"features": ["bmi", "bmi"]}, "more than once"),
         ({"features": ["progression"]}, "also among the features"),
@@ -323,10 +342,12 @@ def test_bad_arguments_are_refused_in_one_line_before_the_table_is_read(changes,
     assert "\n" not in str(caught.value) and not exact
 
 
-def test_epsilon_and_bounds_have_no_default():
+def test_epsilon_delta_and_bounds_have_no_default():
     parameters = inspect.signature(release).parameters
-    for name in ("epsilon", "bounds", "features", "target"):
+    for name in ("epsilon", "target"):
         assert parameters[name].default is inspect.Parameter.empty
+    for name in ("bounds", "delta"):  # some models have no bounds, most mechanisms no delta
+        assert parameters[name].default is None
 
 
 # --- saving ---
@@ -347,14 +368,11 @@ def test_round_trip_and_no_overwriting(tmp_path):
 
 def test_release_by_hand_is_checked_like_a_file():
     arguments = {
-        "features": ["x"],
-        "target": "y",
+        "statistic": RegressionStatistic(["x"], "y"),
         "records": np.int64(10),
         "statistics": dict.fromkeys(["y*y", "x*y", "y", "x*x", "x"], np.float64(1)),
         "mechanism": "gaussian",
         "noise_scale": {"x": 1, "x*x": 2, "y": 3, "x*y": 4, "y*y": 5},
-        "scaling": None,
-        "bounds": None,
     }
     r = Release(**arguments)
     assert r.scale.tolist() == [1, 2, 3, 4, 5] and r.names == ("x", "x*x", "y", "x*y", "y*y")
@@ -369,13 +387,13 @@ def test_release_by_hand_is_checked_like_a_file():
         {"statistics": arguments["statistics"] | {"x": math.nan}},
         {"statistics": 3},
         {"mechanism": "wishart"},
-        {"kind": "poisson"},
-        {"intercept": False},
-        {"scaling": "bounds-to-[-1,1]"},
+        {"mechanism": "discrete-laplace"},
+        {"statistic": None},
+        {"statistic": make_statistic("poisson", bounds=(0, 3))},
         {"privacy": Privacy(1.0, 0.0, "add-remove", "l2", 1.0)},
         {"privacy": 1.0},
         {"simulated": "yes"},
-        {"features": ["x", "x"]},
+        {"privacy": Privacy(1.0, 1e-6, "replace-one", "l2", 1.0, 2.0)},
     ):
         with pytest.raises(InputError):
             Release(**arguments | changes)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dpjax.errors import InputError
-from dpjax.statistics import RegressionStatistic, check_bounds, from_unit, to_unit
+from dpjax.statistics import SCALING, RegressionStatistic, check_bounds, from_unit, split_name, to_unit
 
 
 def test_order_and_names_for_one_and_two_features():
@@ -159,3 +159,76 @@ def test_scaling_clips_and_stays_inside(lo, hi):
 def test_scaling_maps_the_middle_to_zero_and_clips_first():
     np.testing.assert_allclose(to_unit([15, 30, 45, 50, -2], 15, 45), [-1, 0, 1, 1, -1])
     np.testing.assert_allclose(from_unit([-1, 0, 2], 15, 45), [15, 30, 60])
+
+
+# --- the regression statistic as a release uses it ---
+
+BOUNDS = {"a": (0, 4), "b": (-2, 2), "y": (10, 30)}
+
+
+def table(n=40, seed=0):
+    rng = np.random.default_rng(seed)
+    return {"a": rng.normal(2, 2, n), "b": rng.normal(0, 2, n), "y": rng.normal(20, 9, n)}
+
+
+@pytest.mark.parametrize("scaling", [SCALING, None])
+def test_sum_over_the_columns_of_a_table(scaling):
+    columns = table()
+    statistic = RegressionStatistic(("a", "b"), "y", BOUNDS, scaling)
+    entering = [
+        to_unit(columns[name], *pair) if scaling else np.clip(columns[name], *pair) for name, pair in BOUNDS.items()
+    ]
+    np.testing.assert_array_equal(
+        statistic.from_columns(columns), statistic.from_records(np.stack(entering[:2], axis=1), entering[2])
+    )
+    without = RegressionStatistic(("a", "b"), "y")
+    np.testing.assert_array_equal(
+        without.from_columns(columns),
+        without.from_records(np.stack([columns["a"], columns["b"]], axis=1), columns["y"]),
+    )
+
+
+def test_sensitivities_of_a_regression():
+    scaled = RegressionStatistic(("a",), "y", {"a": (0, 4), "y": (10, 30)}, SCALING)
+    assert scaled.sensitivity() == pytest.approx(16 / 3) and scaled.is_exact("l1") and not scaled.is_exact("l2")
+    assert scaled.sensitivity("l2") == pytest.approx(math.sqrt(14))  # safe: the root of the sum of squared ranges
+    assert scaled.sensitivity("l1", "add-remove") == 5 and scaled.sensitivity("l2", "add-remove") >= math.sqrt(5)
+    raw = RegressionStatistic(("a",), "y", {"a": (1, 2), "y": (1, 2)})
+    assert raw.sensitivity() == 11  # SPEC A1
+    with pytest.raises(InputError, match="bounds are missing"):
+        RegressionStatistic(("a",), "y").sensitivity()
+    with pytest.raises(InputError, match="bounds must map"):
+        RegressionStatistic(("a",), "y", None, SCALING)
+    with pytest.raises(InputError, match="scaling must be"):
+        RegressionStatistic(("a",), "y", None, "unit")
+
+
+def test_parameters_in_the_units_of_the_user():
+    """Least squares in scaled units, mapped back, is least squares in the user's units."""
+    columns = table(500)
+    statistic = RegressionStatistic(("a", "b"), "y", BOUNDS, SCALING)
+
+    def fitted(a, b, y):
+        design = np.column_stack([np.ones_like(a), a, b])
+        theta, residual, *_ = np.linalg.lstsq(design, y, rcond=None)
+        covariance = np.cov(a, b, bias=True)
+        return np.array([*theta, residual[0] / len(y), a.mean(), b.mean(), *covariance[np.tril_indices(2)]])
+
+    clipped = [np.clip(columns[name], *pair) for name, pair in BOUNDS.items()]
+    scaled = [to_unit(columns[name], *pair) for name, pair in BOUNDS.items()]
+    found = statistic.to_user_units(np.stack([fitted(*scaled)] * 2)[None])
+    np.testing.assert_allclose(found[0], [fitted(*clipped)] * 2, rtol=1e-9)
+    assert found.shape == (1, 2, len(statistic.parameter_names))
+    assert statistic.describe("tau2[2,1]") == "covariance of b, a" and statistic.describe("theta[2]") == "b"
+    assert [statistic.describe(name) for name in ("theta[0]", "sigma2", "mu_x[1]", "tau2[1,1]")] == [
+        "intercept",
+        "residual variance",
+        "mean of a",
+        "variance of a",
+    ]
+    raw = RegressionStatistic(("a", "b"), "y", BOUNDS)
+    np.testing.assert_array_equal(raw.to_user_units(found), found)
+
+
+def test_split_name():
+    assert [split_name(name) for name in ("rate", "p[3]", "tau2[2,1]")] == [("rate", ()), ("p", (3,)), ("tau2", (2, 1))]

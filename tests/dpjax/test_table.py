@@ -146,6 +146,50 @@ def test_bad_columns_in_memory(bmi, message):
     assert not re.search(r"\d", str(caught.value)) and no_context(caught.value)
 
 
+TEXT = "bmi,colour\n20,red\n21, dark blue \n"
+NO_TEXT = "column 'colour' does not hold text only"
+
+
+def test_text_columns(tmp_path):
+    names, texts = ("bmi", "colour"), ("colour",)
+    column = ["red", " dark blue "]
+    for table in (
+        csv(tmp_path, TEXT),
+        {"bmi": [20, 21], "colour": column},
+        {"bmi": [20, 21], "colour": np.array(column)},
+        pd.DataFrame({"bmi": [20, 21], "colour": column}),
+        pd.DataFrame({"bmi": [20, 21], "colour": pd.Categorical(column)}),
+        np.array([(20, "red"), (21, " dark blue")], dtype=[("bmi", int), ("colour", "U10")]),
+    ):
+        columns = read_columns(table, names, texts)
+        assert columns["colour"].tolist() == ["red", "dark blue"] and columns["bmi"].tolist() == [20, 21]
+    with pytest.raises(InputError, match="'colour' does not hold numbers only"):
+        read_columns(csv(tmp_path, TEXT), names)
+
+
+@pytest.mark.parametrize(
+    ("colour", "message"),
+    [
+        (["777", None], NO_TEXT),
+        (["777", float("nan")], NO_TEXT),
+        (["777", 3], NO_TEXT),
+        ([777, 3], NO_TEXT),
+        ([b"777", b"a"], NO_TEXT),
+        ("777", NO_TEXT),
+        (777, NO_TEXT),
+        ([["777"], ["a"]], NO_TEXT),
+        (pd.Categorical(["777", None]), NO_TEXT),
+        (np.ma.array(["777", "a"], mask=[0, 1]), "column 'colour' has missing values"),
+        (["777"], "differ in length"),
+        ([], "differ in length"),
+    ],
+)
+def test_bad_text_columns(colour, message):
+    with pytest.raises(InputError, match=message) as caught:
+        read_columns({"bmi": [1, 2], "colour": colour}, ("bmi", "colour"), ("colour",))
+    assert not re.search(r"\d", str(caught.value)) and no_context(caught.value)
+
+
 def test_other_faults_in_memory():
     twice = pd.DataFrame([[1, 2, 3]], columns=["bmi", "progression", "bmi"])
     for table, message in [

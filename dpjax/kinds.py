@@ -1,0 +1,201 @@
+"""The kinds of models, and the statistic of each: from arguments, and from a release file."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, get_type_hints
+
+from dpjax._checks import check_choice, check_name, check_pair, shown
+from dpjax.errors import InputError
+from dpjax.families import FAMILIES, family_named
+from dpjax.family_statistics import FamilyStatistic, MultinomialStatistic
+from dpjax.statistics import SCALING, UNIT, RegressionStatistic, Statistic, check_bounds
+
+REGRESSION, MULTINOMIAL = RegressionStatistic.kind, MultinomialStatistic.kind
+
+
+def kinds() -> tuple[str, ...]:
+    """Names of all models; not a constant, as a family may be registered at any time."""
+    return (REGRESSION, MULTINOMIAL, *FAMILIES)
+
+
+def make_statistic(
+    kind: Any,
+    *,
+    target: Any = None,
+    features: Any = None,
+    bounds: Any = None,
+    rule: Any = None,
+    categories: Any = None,
+    labels: Any = None,
+    scaling: Any = ...,
+    **options: Any,
+) -> Statistic:
+    """The statistic of a model, as a release forms it and a calibration study simulates it.
+
+    Args:
+        kind: one of `kinds()`.
+        target: column of the response, or of the family's record ("x" if None).
+        features: columns of a regression's features.
+        bounds: mapping of every column to (lo, hi) in its units; for a family also the pair itself.
+        rule: "clamp" (default) or "redact", for families that are not bounded by nature.
+        categories, labels: of a multinomial; one of them suffices.
+        scaling: None for raw units; left out, the default of a release: regressions and families closed under
+            affine maps are scaled, others not.
+        options: of the family ("shape" of a gamma), or "released" of a multinomial.
+
+    Raises:
+        InputError: unknown kind; an argument that is missing, has no place in this kind, or a wrong value.
+    """
+    check_kind(kind)
+    given = {"features": features, "bounds": bounds, "rule": rule, "categories": categories, "labels": labels}
+    if kind == REGRESSION:
+        _refuse(kind, given | options, allowed=("features", "bounds"))
+        for name, value in (("target", target), ("features", features)):
+            if value is None:
+                raise InputError(f"{name} is missing: {kind} needs the column names of the response and the features")
+        if scaling is ...:
+            scaling = SCALING
+        if bounds is None and scaling is not None:
+            bounds = {}  # the first column that lacks them is named
+        return RegressionStatistic(features, target, bounds, scaling)
+    column = "x" if target is None else target
+    check_name(column)
+    if kind == MULTINOMIAL:
+        _refuse(kind, given | options, allowed=("categories", "labels", "released"))
+        if scaling not in (..., None):
+            raise InputError(f"scaling must be None for {kind}, got {shown(scaling)}")
+        if categories is None and labels is None:
+            raise InputError(f"categories is missing: {kind} needs their number, or labels")
+        return MultinomialStatistic(categories, labels=labels, column=column, **options)
+    _refuse(kind, given, allowed=("bounds", "rule"))
+    family = family_named(kind, **options)
+    if isinstance(bounds, Mapping):
+        bounds = check_bounds(bounds, (column,))[column] if not family.bounded or bounds else None
+    if rule is None:
+        rule = "none" if family.bounded else "clamp"
+    if scaling is ...:
+        scaling = SCALING if family.affine else None
+    return FamilyStatistic(family, rule, bounds, scaling, column)
+
+
+def simulated_statistic(
+    kind: Any, *, features: Any = None, bounds: Any = None, middle: Callable[[Any], Any] | None = None, **arguments: Any
+) -> Statistic:
+    """The statistic of records that are simulated: in raw units, columns without names of their own.
+
+    Args:
+        kind: one of `kinds()`.
+        features: number of a regression's features (1 if None).
+        bounds: pair (lo, hi) for every column. None is (-1, 1) for regressions, and what `middle(family)` gives for
+            families that need bounds.
+        arguments: further ones of `make_statistic`.
+
+    Raises:
+        InputError: as `make_statistic`.
+    """
+    check_kind(kind)
+    if bounds is not None:
+        bounds = check_pair(bounds, "bounds")
+    if kind == REGRESSION:
+        p = 1 if features is None else features
+        if isinstance(p, bool) or not isinstance(p, int) or not 1 <= p:
+            raise InputError(f"features must be a whole number, at least 1; got {shown(features)}")
+        columns = [f"x{i}" for i in range(1, p + 1)]
+        boxes = dict.fromkeys([*columns, "y"], UNIT if bounds is None else bounds)
+        return make_statistic(kind, target="y", features=columns, bounds=boxes, scaling=None, **arguments)
+    if bounds is None and kind in FAMILIES and middle is not None:
+        known = {f.name for f in dataclasses.fields(FAMILIES[kind])}
+        family = family_named(kind, **{name: value for name, value in arguments.items() if name in known})
+        bounds = None if family.bounded else middle(family)
+    return make_statistic(kind, features=features, bounds=bounds, scaling=None, **arguments)
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Refuse options of a family that are arguments of their own, and would replace them.
+
+    Raises:
+        InputError: one of them is.
+    """
+    own = {"model", "kind", "target", "features", "bounds", "rule", "categories", "labels", "scaling", "intercept"}
+    for name in options:
+        if name in own | {"middle", "epsilon", "delta", "mechanism", "adjacency", "table"}:
+            raise InputError(f"options: {name} is not an option of a family, it stands by itself")
+
+
+def check_kind(kind: Any) -> None:
+    """Refuse what is no kind of model.
+
+    Raises:
+        InputError: it is none.
+    """
+    if not isinstance(kind, str) or kind not in kinds():
+        raise InputError(f"model {shown(kind)} is not known: {', '.join(kinds())}")
+
+
+def _refuse(kind: str, given: Mapping[str, Any], allowed: tuple[str, ...]) -> None:
+    for name, value in given.items():
+        if value is not None and name not in allowed:
+            raise InputError(f"{name} has no place in a release of {kind}; got {shown(value)}")
+
+
+# ---- release files -------------------------------------------------------------------------------------------
+def block_fields(kind: str) -> list[tuple[Any, ...]]:
+    """Fields of the block "model" of a release file but its kind: (name, type) or (name, type, default)."""
+    if kind == REGRESSION:
+        return [("features", list[str]), ("target", str), ("intercept", bool)]
+    if kind == MULTINOMIAL:
+        return [("categories", int), ("labels", list[str] | None, None), ("column", str, "x")]
+    hints = get_type_hints(FAMILIES[kind])
+    return [*((f.name, hints[f.name]) for f in dataclasses.fields(FAMILIES[kind])), ("column", str, "x")]
+
+
+def statistic_from_file(content: Mapping[str, Any]) -> Statistic:
+    """The statistic that a release file describes.
+
+    Args:
+        content: typed content of the file with every optional field (`dpjax._release_file.check`).
+
+    Raises:
+        InputError: the first thing that does not fit; the message begins with the field.
+    """
+    model, scaling, truncation = content["model"], content["scaling"], content["truncation"]
+    kind = model["kind"]
+    options = {name: value for name, value in model.items() if name not in ("kind", "column")}
+    try:
+        if kind == REGRESSION:
+            _absent("truncation", truncation, kind)
+            if scaling is not None and content["bounds"] is None:
+                raise InputError(
+                    f"'bounds' are needed with scaling {SCALING!r}: results are reported in original units"
+                )
+            return RegressionStatistic(tuple(model["features"]), model["target"], content["bounds"], scaling)
+        _absent("bounds", content["bounds"], kind)
+        if kind == MULTINOMIAL:
+            _absent("truncation", truncation, kind)
+            _absent("scaling", scaling, kind)
+            whole = MultinomialStatistic(model["categories"], None, model["labels"], model["column"])
+            chosen = [k for k, name in enumerate(whole.names) if name in content["statistics"]]
+            if len(chosen) < whole.dim - 1:
+                raise InputError(f"'statistics' must hold all of count[0] to count[{whole.dim - 1}], or all but one")
+            return dataclasses.replace(whole, released=chosen)
+        family = family_named(kind, **options)
+        if family.bounded:
+            _absent("truncation", truncation, kind)
+            return FamilyStatistic(family, scaling=scaling, column=model["column"])
+        if truncation is None:
+            raise InputError(f"'truncation' is missing: the sums of {kind} are not bounded by nature")
+        check_choice("'truncation.rule'", truncation["rule"], ("clamp", "redact"))
+        return FamilyStatistic(family, truncation["rule"], truncation["bounds"], scaling, model["column"])
+    except InputError as error:
+        text = str(error)
+        if not text.startswith("'"):  # it does not name its field itself
+            bounds = "bounds" if kind == REGRESSION else "truncation"
+            text = f"'{bounds if text.startswith('bounds') else 'model'}': {text}"
+        raise InputError(text) from None
+
+
+def _absent(name: str, value: Any, kind: str) -> None:
+    if value is not None:
+        raise InputError(f"'{name}' has no place in a release of {kind}")

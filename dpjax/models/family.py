@@ -1,0 +1,373 @@
+"""A model of any exponential family, its statistic whole, clamped or redacted (S4 ch. 4; SPEC B1-B11).
+
+What is released is the sum over records of c = t(v) where v lies in [low, high], and outside of it
+- clamp: t(low) or t(high) (the record is winsorised): E c is monotone in a one-parameter family;
+- redact: nothing (the thesis): E c is not monotone and the posterior may have two modes (SPEC B4).
+Given the parameters, the mean of c and the mean of t over n records are jointly normal with the moments of one record
+(random-sum CLT): that is the one approximation. Moments inside [low, high] are derivatives of the truncated
+log-partition by `jax.grad` and `jax.hessian` (S4 Lemma 1).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax, random
+
+from ..families import Family
+from ..kernels.symmetric import cholesky, sweep
+from ..kernels.truncated import mixture_cross_covariance, mixture_moments, truncated_moments
+from .base import Model, Observed, over_lanes
+
+#: Variance of the untruncated statistic given the released one, never taken smaller than this share of its own:
+#: its exact size does not matter for the posterior (see `FamilyModel.log_weight`), a number that is all rounding does.
+SMALLEST_REST = 1e-5
+#: Counts are summed one by one up to this many.
+MOST_COUNTS = 64
+#: Longest table of the exact law of a whole-number sum.
+LONGEST_LATTICE = 1024
+#: Records simulated at once.
+CHUNK = 1000
+
+
+class Joint(NamedTuple):
+    """Moments of one record: released c and whole t, means [S], covariances [S, S] and cross-covariance of t and c."""
+
+    released_mean: Any
+    released_covariance: Any
+    whole_mean: Any
+    whole_covariance: Any
+    cross: Any
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class FamilyModel(Model):
+    """Prior (a pytree), bounds of v as leaves `[]`; static: the family, the rule ("none", "clamp", "redact") and, for
+    counts from 0 with few of them up to `high`, how many (0: not so), which are then summed one by one.
+    """
+
+    prior: Any
+    low: Any
+    high: Any
+    family: Family = field(metadata={"static": True})
+    rule: str = field(metadata={"static": True})
+    counts: int = field(default=0, metadata={"static": True})
+
+    # moments of counts are differences of incomplete gamma functions: 1e-6 of n is felt earlier than rounding alone
+    float64_above = 100_000
+    records_drawn = True
+
+    @property
+    def kind(self) -> str:
+        return self.family.kind
+
+    @property
+    def truncated(self) -> bool:
+        """Whether records outside of bounds enter otherwise than by t."""
+        return self.rule != "none"
+
+    @property
+    def dim(self) -> int:
+        return self.prior.dim
+
+    @property
+    def statistic_dim(self) -> int:
+        return len(self.family.powers)
+
+    @property
+    def parameter_names(self) -> tuple[str, ...]:
+        return self.family.parameters
+
+    def as_dict(self) -> dict[str, Any]:
+        return self.prior.as_dict()
+
+    def astype(self, dtype) -> FamilyModel:
+        """The same model with leaves of another dtype."""
+        return jax.tree.map(lambda x: jnp.asarray(x, dtype), self)
+
+    # ---- prior --------------------------------------------------------------------------------------------------
+    def log_prior(self, phi):
+        return self._like(phi).prior.log_density(phi)
+
+    def report(self, phi):
+        return self.prior.constrain(phi)
+
+    def _like(self, phi) -> FamilyModel:
+        """The model in the dtype of phi: positions may be in 64 bits where the rest is not."""
+        return self.astype(phi.dtype)
+
+    def prior_center(self):
+        return self.prior.center()
+
+    def prior_starts(self):
+        """Two starts [2, P]: a redacted statistic can have come from small parameters or from large ones (B4)."""
+        center = self.prior_center()
+        if not self.truncated:
+            return jnp.stack([center, center])
+        sd = 1.0 / jnp.sqrt(jnp.diagonal(self.prior_precision()))
+        return jnp.stack([center - 2.0 * sd, center + 2.0 * sd])
+
+    def sample_prior(self, key):
+        return self.prior.sample(key)
+
+    def natural(self, phi):
+        """Natural parameters eta [S]."""
+        return self.family.natural(self.prior.constrain(phi))
+
+    # ---- moments of one record ------------------------------------------------------------------------------------
+    def _regions(self, eta, tails: bool = False):
+        """Below, inside and above the bounds: masses [3], means [3, S] and covariance inside [S, S] of c.
+
+        tails: small masses outside to full relative accuracy, which the moments of c do not need.
+        """
+        family = self.family
+        log_inside = self._log_integral if self.counts else family.log_integral
+        inside, covariance = truncated_moments(lambda e: log_inside(e, self.low, self.high), eta)
+        if self.counts and not tails:
+            partition = family.log_partition(eta)
+            below = jnp.exp(self._log_integral(eta, jnp.zeros_like(self.low), self.low - 1.0) - partition)
+            within = jnp.exp(self._log_integral(eta, self.low, self.high) - partition)
+            masses = jnp.stack([below, within, jnp.maximum(1.0 - below - within, 0.0)])
+        else:
+            below = family.log_mass_below(eta, self.low)
+            above = family.log_mass_above(eta, self.high)
+            masses = jnp.exp(jnp.stack([below, family.log_mass(eta, self.low, self.high), above]))
+        if self.rule == "clamp":
+            means = jnp.stack([family.statistic(self.low), inside, family.statistic(self.high)])
+        else:
+            means = jnp.stack([jnp.zeros_like(inside), inside, jnp.zeros_like(inside)])
+        return masses, means, covariance
+
+    def _log_integral(self, eta, low, high):
+        """`Family.log_integral` of counts, one by one; -inf with no derivatives where there are none."""
+        k = jnp.arange(self.counts, dtype=eta.dtype)
+        inside = (k >= low) & (k <= high)
+        terms = self.family.log_base(k) + eta[0] * k
+        some = inside.any()
+        terms = jnp.where(inside, terms, jnp.where(some, -jnp.inf, 0.0))
+        return jnp.where(some, jax.scipy.special.logsumexp(terms), -jnp.inf)
+
+    def _whole(self, eta):
+        """Mean [S] and covariance [S, S] of t."""
+        return truncated_moments(self.family.log_partition, eta)
+
+    def moments(self, phi):
+        eta = self.natural(phi)
+        if not self.truncated:
+            return self._whole(eta)
+        masses, means, covariance = self._like(phi)._regions(eta)
+        return mixture_moments(masses, means, _only_inside(covariance))
+
+    def joint(self, phi) -> Joint:
+        """Joint moments of the released and the whole statistic of one record (SPEC B2)."""
+        eta = self.natural(phi)
+        whole_mean, whole_covariance = self._whole(eta)
+        masses, means, covariance = self._regions(eta, tails=True)
+        inside = _only_inside(covariance)
+        released_mean, released_covariance = mixture_moments(masses, means, inside)
+        tails = self._tail_means(eta, masses, means[1], whole_mean)
+        cross = mixture_cross_covariance(masses, jnp.stack([tails[0], means[1], tails[1]]), means, inside)
+        return Joint(released_mean, released_covariance, whole_mean, whole_covariance, cross)
+
+    def _tail_means(self, eta, masses, inside, whole_mean):
+        """Means of t below and above the bounds; any finite number where there is no mass.
+
+        The smaller tail comes from its own log-partition, the other from the total, which costs it few digits.
+        """
+        family, tiny = self.family, jnp.finfo(whole_mean.dtype).tiny
+        below_is_small = masses[0] <= masses[2]
+        empty = jnp.minimum(masses[0], masses[2]) <= tiny
+        # an end of the support has no mass below and nothing to differentiate there
+        safe = jnp.where(masses[0] <= tiny, self.high, self.low)
+
+        def log_small(e):
+            below = family.log_mass_below(e, safe)
+            return jnp.where(below_is_small, below, family.log_mass_above(e, self.high))
+
+        slope = jax.grad(log_small)(eta)
+        small = jnp.where(empty, inside, whole_mean + slope)
+        mass = jnp.where(empty, jnp.zeros_like(masses[0]), jnp.minimum(masses[0], masses[2]))
+        rest = whole_mean - mass * small - masses[1] * inside
+        large_mass = jnp.maximum(masses[0], masses[2])
+        large = jnp.where(large_mass > tiny, rest / jnp.maximum(large_mass, tiny), inside)
+        below = jnp.where(below_is_small, small, large)
+        above = jnp.where(below_is_small, large, small)
+        return below, above
+
+    # ---- exact laws of the sum ------------------------------------------------------------------------------------
+    @property
+    def sum_is_binomial(self) -> bool:
+        return self.family.kind == "binomial"
+
+    def lattice_length(self, n) -> int:
+        if not (self.truncated and self.family.discrete and self.family.has_base and self.family.powers == (1,)):
+            return 0
+        longest = int((np.asarray(n) * np.asarray(self.high - self._lattice_start())).max()) + 1
+        return 2 ** int(np.ceil(np.log2(longest))) if longest <= LONGEST_LATTICE else 0
+
+    def _lattice_start(self):
+        return self.low if self.rule == "clamp" else jnp.zeros_like(self.low)
+
+    def lattice_log_likelihood(self, phi, observed: Observed, length: int, laplace: bool):
+        """log p(z | phi) with the exact law of the sum: the n-th power of one record's transform (FFT).
+
+        length: at least n (high - start) + 1 (static); laplace: Laplace noise (else Gaussian).
+        """
+        eta, start = self.natural(phi), self._lattice_start()
+        k = jnp.arange(length, dtype=phi.dtype)
+        v = start + k
+        log_one = self.family.log_base(v) + eta[0] * v - self.family.log_partition(eta)
+        one = jnp.where((v >= self.low) & (v <= self.high), jnp.exp(log_one), 0.0)
+        below = jnp.exp(self.family.log_mass_below(eta, self.low))
+        above = jnp.exp(self.family.log_mass_above(eta, self.high))
+        if self.rule == "clamp":
+            one = one + jnp.where(k == 0, below, 0.0) + jnp.where(v == self.high, above, 0.0)
+        else:
+            one = one + jnp.where(k == 0, below + above, 0.0)
+        transform = jnp.fft.rfft(one)
+        turned = observed.n * jnp.angle(transform)
+        size = jnp.abs(transform) ** observed.n
+        law = jnp.fft.irfft(lax.complex(size * jnp.cos(turned), size * jnp.sin(turned)), length)
+        b = observed.n / observed.n_over_b[0]
+        residual = observed.z[0] - (observed.n * start + k) / b
+        log_noise = -jnp.abs(residual) if laplace else -0.5 * residual**2
+        top = log_noise.max()
+        total = (jnp.maximum(law, 0.0) * jnp.exp(log_noise - top)).sum()
+        return top + jnp.log(jnp.maximum(total, jnp.finfo(phi.dtype).tiny))
+
+    def lattice_log_likelihood_lanes(self, phi, observed: Observed, length: int, laplace: bool):
+        """`lattice_log_likelihood`, last axis over chains."""
+        return over_lanes(lambda model, x, o: model.lattice_log_likelihood(x, o, length, laplace))(self, phi, observed)
+
+    # ---- simulation -------------------------------------------------------------------------------------------------
+    def simulate(self, key, phi, n):
+        """Exact sums of n records drawn at phi: as released, and whole, both [S] (work grows with n)."""
+        theta = self.prior.constrain(phi)
+        direct = self.family.sample_sum(key, theta, n)
+        if direct is not None and not self.truncated:
+            return direct, direct
+
+        def chunk(k, sums):
+            released, whole = sums
+            v = self.family.sample(random.fold_in(key, k), theta, (CHUNK,))
+            number = k.astype(phi.dtype) * CHUNK + jnp.arange(CHUNK, dtype=phi.dtype)
+            counts = (number < n).astype(phi.dtype)
+            t = self.family.statistic(v)
+            inside = (v >= self.low) & (v <= self.high)
+            if self.rule == "clamp":
+                c = self.family.statistic(jnp.clip(v, self.low, self.high))
+            else:
+                c = t * (inside | (self.rule == "none")).astype(phi.dtype)[None]
+            # a product with 0 would keep a draw beyond the range of a float
+            some = counts[None] > 0
+            return (
+                released + jnp.where(some, c, jnp.zeros_like(c)).sum(1),
+                whole + jnp.where(some, t, jnp.zeros_like(t)).sum(1),
+            )
+
+        chunks = jnp.ceil(n / CHUNK).astype(jnp.int32)
+        zero = jnp.zeros((self.statistic_dim,), phi.dtype)
+        return lax.fori_loop(jnp.int32(0), chunks, chunk, (zero, zero))
+
+    def simulate_clt(self, key, phi, n):
+        """The same from the normal law that the samplers use."""
+        one, other = random.split(key)
+        mean, covariance = self.moments(phi)
+        c = mean + cholesky(covariance) @ random.normal(one, mean.shape, mean.dtype) / jnp.sqrt(n)
+        if not self.truncated:
+            return n * c, n * c
+        whole = self.complete(phi, c, n, random.normal(other, mean.shape, mean.dtype))
+        return n * c, n * whole
+
+    # ---- the conjugate half: what Gibbs samplers use ------------------------------------------------------------
+    metropolis = True
+
+    @property
+    def complete_randoms(self) -> int:
+        """Standard normals that `complete_lanes` takes."""
+        return self.statistic_dim if self.truncated else 0
+
+    @property
+    def conjugate_randoms(self) -> tuple[int, int]:
+        return self.prior.randoms
+
+    def valid_lanes(self, mean_statistic):
+        """Nearest mean of t that records could have: inside the support, mean of squares at least the square (B11)."""
+        out: list[Any] = []
+        powers = self.family.powers
+        for entry, power in zip(mean_statistic, powers, strict=True):
+            low, high = _range(self.family.support, power)
+            entry = jnp.clip(entry, low, high)
+            if power == 2 and 1 in powers:
+                entry = jnp.maximum(entry, out[powers.index(1)] ** 2)
+            out.append(entry)
+        return jnp.stack(out)
+
+    def conjugate_lanes(self, mean_statistic, n, keys, normals, uniforms):
+        posterior = self.family.update(self.prior, mean_statistic * n[None], n)
+        return posterior.draw_lanes(keys, normals, uniforms)
+
+    def _given_released(self, phi, c, n, independent: bool):
+        """Mean and factor of the whole mean statistic given the released one `c` [S], n records."""
+        joint = self.joint(phi)
+        if independent:  # the thesis: the regions' sums as if they were independent
+            mean = joint.whole_mean + (c - joint.released_mean)
+            rest = joint.whole_covariance + joint.released_covariance - joint.cross - joint.cross.T
+        else:
+            _, inverse, gain = sweep(joint.released_covariance, c - joint.released_mean)
+            mean = joint.whole_mean + joint.cross @ gain
+            rest = joint.whole_covariance - joint.cross @ inverse @ joint.cross.T
+        floor = SMALLEST_REST * jnp.diagonal(joint.whole_covariance)
+        rest = 0.5 * (rest + rest.T) + jnp.diag(jnp.maximum(floor - jnp.diagonal(rest), 0.0) + floor)
+        return joint, mean, rest / n
+
+    def complete(self, phi, c, n, normals, independent: bool = False):
+        """Draw the whole mean statistic [S] given the released one `c` [S] (both per record) at phi."""
+        _, mean, covariance = self._given_released(phi, c, n, independent)
+        return mean + cholesky(covariance) @ normals
+
+    def log_weight(self, phi, c, whole, valid, n):
+        """log of normal model over conjugate proposal at phi, for Metropolis-Hastings; see `samplers.gibbs`.
+
+        log N(c; released) + log N(whole | c) - n (eta . valid - A(eta)): the prior is in both and cancels. The law of
+        the whole statistic given the released one may be any law, as long as it is the one that `whole` was drawn
+        from: it integrates to 1 and leaves the posterior of phi alone.
+        """
+        eta = self.natural(phi)
+        conjugate = n * ((eta * valid).sum() - self.family.log_partition(eta))
+        if not self.truncated:
+            mean, covariance = self._whole(eta)
+            return _log_normal(c - mean, covariance / n) - conjugate
+        joint, mean, covariance = self._given_released(phi, c, n, False)
+        released = _log_normal(c - joint.released_mean, joint.released_covariance / n)
+        return released + _log_normal(whole - mean, covariance) - conjugate
+
+    def complete_lanes(self, phi, c, n, normals, independent: bool = False):
+        if not self.truncated:
+            return c
+        return over_lanes(lambda model, *args: model.complete(*args, independent=independent))(self, phi, c, n, normals)
+
+    def log_weight_lanes(self, phi, c, whole, valid, n):
+        return over_lanes(lambda model, *args: model.log_weight(*args))(self, phi, c, whole, valid, n)
+
+
+def _only_inside(covariance):
+    zero = jnp.zeros_like(covariance)
+    return jnp.stack([zero, covariance, zero])
+
+
+def _log_normal(residual, covariance):
+    log_det, _, gain = sweep(covariance, residual)
+    return -0.5 * (log_det + (residual * gain).sum())
+
+
+def _range(support: tuple[float, float], power: int) -> tuple[float, float]:
+    """Range of v^power over the support."""
+    with np.errstate(over="ignore"):
+        ends = sorted(float(np.float64(end) ** power) for end in support)
+    return (0.0 if power % 2 == 0 and support[0] <= 0 <= support[1] else ends[0]), ends[1]

@@ -1,0 +1,105 @@
+"""Posteriors with several modes, found where the whole posterior can be computed (SPEC B4).
+
+A redacted sum is not monotone in the parameter: few records inside the bounds may mean small values or large ones.
+Chains that start at one mode say nothing of the other and agree with each other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .engine import Problems, precision
+from .mechanisms import MECHANISMS
+from .models.base import Observed
+from .samplers.exact import Quadrature
+
+#: A mode counts if it holds this share of the posterior and rises this many times above the valley beside it.
+SMALLEST_MASS, SMALLEST_RISE = 0.01, 1.5
+_CHUNK = 2048
+
+
+@dataclass(frozen=True)
+class Mode:
+    """parameter: reported parameter at the top; mass: share of the posterior between the valleys around it."""
+
+    parameter: float
+    mass: float
+
+
+def can_find_modes(problems: Problems) -> bool:
+    """Whether the posterior is one of one parameter that may have several modes."""
+    model = problems.model_template()
+    return model.truncated and model.dim == 1 and model.statistic_dim == 1
+
+
+def find_modes(problems: Problems) -> list[list[Mode]]:
+    """The modes of each of T posteriors, largest mass first.
+
+    Args:
+        problems: of one parameter and one statistic, truncated (`can_find_modes`).
+    """
+    sampler = Quadrature(noise=MECHANISMS[problems.mechanism].unit_noise)
+    found: list[list[Mode]] = []
+    with precision(True):
+        for start in range(0, len(problems), _CHUNK):
+            part = problems.take(range(start, min(start + _CHUNK, len(problems))))
+            pad = -len(part) % min(_CHUNK, 2 ** int(np.ceil(np.log2(len(problems)))))
+            part_padded = part.take([*range(len(part)), *([0] * pad)])
+            nodes, cdf, density, parameters = (np.asarray(x)[..., : len(part)] for x in _tables(part_padded, sampler))
+            found += [_modes(*columns) for columns in zip(nodes.T, cdf.T, density.T, parameters.T, strict=True)]
+    return found
+
+
+@lru_cache(maxsize=8)
+def _program(sampler: Quadrature):
+    def table(model, observed):
+        made = sampler.table_lanes(model, observed)
+        parameters = jax.lax.map(lambda x: model.report_lanes(x[None])[0], made.nodes)
+        return made.nodes, made.cdf, jnp.exp(made.log_density - made.log_density.max(0)[None]), parameters
+
+    return jax.jit(table)
+
+
+def _tables(problems: Problems, sampler: Quadrature):
+    last = lambda x: jnp.moveaxis(jnp.asarray(x, jnp.float64), 0, -1)
+    z, n, scale = problems.z, problems.n, problems.scale
+    observed = Observed(last(z / scale), last(n[:, None] / scale), last(np.sqrt(n)[:, None] / scale), last(n))
+    return _program(sampler)(jax.tree.map(last, problems.batched_model()), observed)
+
+
+def _modes(nodes, cdf, density, parameters) -> list[Mode]:
+    """Tops of one density between valleys that are deep enough."""
+    tops: list[int] = []  # indices of tops and, in between, the valleys
+    valleys: list[int] = []
+    low = 0
+    for i in range(len(nodes)):
+        if density[i] < density[low]:
+            low = i
+        rises = i + 1 == len(nodes) or density[i + 1] < density[i]
+        if not rises or density[i] < 1e-12 * density.max():
+            continue
+        if not tops:
+            tops, low = [i], i
+        elif density[low] * SMALLEST_RISE < min(density[i], density[tops[-1]]):
+            valleys.append(low)
+            tops.append(i)
+            low = i
+        elif density[i] > density[tops[-1]]:
+            tops[-1], low = i, i
+    edges = [0.0, *(float(cdf[v]) for v in valleys), 1.0]
+    modes = [Mode(float(parameters[t]), b - a) for t, a, b in zip(tops, edges[:-1], edges[1:], strict=True)]
+    return sorted((m for m in modes if m.mass >= SMALLEST_MASS), key=lambda m: -m.mass)
+
+
+def describe_modes(modes: list[Mode], name: str) -> str:
+    """A sentence about a posterior of several modes."""
+    listed = ", ".join(f"{name} = {m.parameter:.4g} ({100 * m.mass:.0f}%)" for m in modes)
+    return (
+        f"the posterior has {len(modes)} modes: {listed}. Records outside the bounds were redacted, so that the sum "
+        "is not monotone in the parameter (SPEC B4); a release with rule clamp has one mode"
+    )

@@ -1,0 +1,190 @@
+"""What a calibration study simulates: a model's statistic, its prior and the noise. All kinds of models alike."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .engine import Problems, precision
+from .errors import InputError
+from .families import Family
+from .kinds import check_options, simulated_statistic
+from .mechanisms import MECHANISMS
+from .methods import default_method, method_named
+from .models import Model, model_for
+from .models._making import family_prior
+from .simulation import LAWS, Study, check_simulation, noise_scale, positive, simulate_study
+from .statistics import Statistic
+
+#: Share of the records at the centre of the prior that the default bounds of a study hold (S4 section 4.4; fixed a
+#: priori, not at each trial's true parameter: SPEC A11).
+MIDDLE = 0.95
+ADJACENCY = "replace-one"
+
+
+@dataclass(frozen=True)
+class StudyDesign:
+    """What is simulated, whatever the numbers of records and trials.
+
+    statistic: what is summed, with its bounds in the units of the model; model: prior and sampling law; mechanism,
+    delta, sensitivity (in the mechanism's norm): the noise; simulate: one of `dpjax.simulation.LAWS`.
+    """
+
+    statistic: Statistic
+    model: Model
+    mechanism: str
+    delta: float | None
+    sensitivity: float
+    simulate: str
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What was simulated, for JSON."""
+        bounds = self.statistic.column_bounds
+        return {
+            "study": self.describe(),
+            "model": self.statistic.block(),
+            "simulate": self.simulate,
+            "bounds": None if bounds is None else {name: list(pair) for name, pair in bounds.items()},
+            "truncation": self.statistic.truncation,
+            "sensitivity": self.sensitivity,
+            "mechanism": self.mechanism,
+            "delta": self.delta,
+            "adjacency": ADJACENCY,
+        }
+
+    def describe(self) -> str:
+        """One line: what is summed, with which bounds and which sensitivity."""
+        bounds = self.statistic.column_bounds or {}
+        parts = [self.statistic.kind]
+        if self.statistic.truncation is not None:
+            parts.append(f"rule {self.statistic.truncation['rule']}")
+        parts += [f"bounds of {name} {lo:.6g}:{hi:.6g}" for name, (lo, hi) in bounds.items()]
+        parts.append(
+            f"sensitivity {self.sensitivity:.6g} ({MECHANISMS[self.mechanism].statement.norm} norm, {ADJACENCY})"
+        )
+        parts.append(f"{self.mechanism} noise" + (f", delta {self.delta:g}" if self.delta else ""))
+        return ", ".join(parts)
+
+    def default_method(self) -> str:
+        """The method if none is named."""
+        return default_method(self.model)
+
+    def check(self, cells: Sequence[tuple[int, float]], methods: Sequence[str] = ()) -> None:
+        """Refuse cells (records, epsilon) that cannot be computed with, and methods that do not fit the model.
+
+        Raises:
+            InputError: the first of them.
+        """
+        for records, epsilon in cells:
+            scale = noise_scale(self.mechanism, self.sensitivity, epsilon, self.delta)
+            z = np.full((1, self.model.statistic_dim), 2.0 * records)
+            try:
+                problem = Problems(
+                    z, np.array([float(records)]), np.full(z.shape, scale), self.model, self.mechanism, z, z
+                )
+            except InputError as error:
+                raise InputError(f"epsilon = {epsilon!r}: {error}") from None
+            for method in methods:
+                method_named(method).check(problem)
+
+    def study(self, cells: Sequence[tuple[int, float]], trials: int, seed: int) -> Study:
+        """Simulate `trials` problems per cell (`dpjax.simulation.simulate_study`)."""
+        bounds = self.statistic.column_bounds or {}
+        return simulate_study(
+            self.model,
+            cells,
+            trials,
+            sensitivity=self.sensitivity,
+            seed=seed,
+            mechanism=self.mechanism,
+            delta=self.delta,
+            simulate=self.simulate,
+            bounds=next(iter(bounds.values()), None),
+            settings=self.settings,
+        )
+
+
+def study_design(
+    model: str = "linear-regression",
+    *,
+    features: int | Any | None = None,
+    bounds: tuple[float, float] | Any | None = None,
+    rule: str | None = None,
+    categories: int | None = None,
+    released: Sequence[int] | None = None,
+    options: Mapping[str, Any] | None = None,
+    mechanism: str = "laplace",
+    delta: float | Any | None = None,
+    sensitivity: float | Any | None = None,
+    prior: Mapping[str, Any] | str | os.PathLike | None = None,
+    simulate: str = "exact",
+    clip: bool = False,
+) -> StudyDesign:
+    """Check and put together what a study simulates.
+
+    Args:
+        model: one of `dpjax.kinds.kinds()`.
+        features: number of a regression's covariates (1 if None).
+        bounds: in the units of the model. Of every variable of a regression (default (-1, 1)): they set the
+            sensitivity, and records are not clipped unless `clip`, as in S0. Of the records of an unbounded family,
+            which are clamped or redacted: default the middle 95% at the centre of the prior.
+        rule: "clamp" (default) or "redact", of unbounded families.
+        categories, released: of a multinomial.
+        options: of the family, such as the shape of a gamma distribution.
+        mechanism, delta: of the noise; delta for gaussian noise only.
+        sensitivity: replaces the statistic's own in the mechanism's norm.
+        prior: None for that of calibration studies; parameters are drawn from it and it is the prior of the inference.
+        simulate: "exact" or "clt" (statistics from the samplers' own normal approximation).
+        clip: clip the records of a regression to `bounds` (the model is then misspecified by construction).
+
+    Raises:
+        InputError: an argument that is missing, has no place in this model, or a wrong value.
+    """
+    if simulate not in (known := [law for law in LAWS if law != "clipped"]):
+        raise InputError(f"simulate must be one of {', '.join(known)}; got {simulate!r}")
+    if clip and simulate != "exact":
+        raise InputError("clip needs simulate = 'exact': there are no records to clip otherwise")
+    if mechanism not in MECHANISMS:
+        raise InputError(f"mechanism must be one of {', '.join(MECHANISMS)}; got {mechanism!r}")
+    check_options(options or {})
+    chosen = {"rule": rule, "categories": categories, "released": released} | dict(options or {})
+    statistic = simulated_statistic(
+        model,
+        features=features,
+        bounds=bounds,
+        middle=lambda family: middle_of_records(family, prior),
+        **{name: value for name, value in chosen.items() if value is not None},
+    )
+    inferred = model_for(statistic, prior, default="calibration")
+    law = "clipped" if clip else simulate
+    check_simulation(inferred, law)
+    noise = MECHANISMS[mechanism]
+    if noise.whole_numbers and not statistic.integer:
+        raise InputError(f"mechanism {mechanism!r} is for sums of whole numbers, which those of {model} are not")
+    if sensitivity is None:
+        size = positive("the sensitivity of these bounds", statistic.sensitivity(noise.statement.norm, ADJACENCY))
+    else:
+        size = positive("sensitivity", sensitivity)
+    noise_scale(mechanism, size, 1.0, delta)  # a delta that is missing or superfluous
+    return StudyDesign(statistic, inferred, mechanism, delta, size, law)
+
+
+def middle_of_records(family: Family, prior: Any = None, share: float = MIDDLE) -> tuple[float, float]:
+    """Bounds of x that hold the middle `share` of the records of a family at the centre of a study's prior.
+
+    Whole numbers for counts. Known a priori: no data enter.
+    """
+    made = family_prior(family, prior, family.study_prior())
+    with precision(True):
+        wide = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), made)
+        tails = jnp.asarray([(1 - share) / 2, (1 + share) / 2], jnp.float64)
+        values = np.asarray(family.quantile(wide.constrain(wide.center()), tails))
+    low, high = np.exp(values) if family.log else values
+    return float(low), float(high)
