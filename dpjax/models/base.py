@@ -49,8 +49,6 @@ class Model:
     smallest_rank = 0
     #: From this many records on, positions and z - n mu are kept in float64 (the algebra stays float32).
     float64_above = 1_000_000
-    #: Whether `simulate` draws every record, so that trials are better simulated one after the other.
-    records_drawn = False
     #: Whether `log_weight_lanes` is there, with which Gibbs sampling leaves the normal model invariant.
     metropolis = False
     #: The prior as a pytree of its own, where the model has one.
@@ -155,6 +153,11 @@ class Model:
     @property
     def truncated(self) -> bool:
         """Whether the released statistic is not the whole one (records outside of bounds are clamped or redacted)."""
+        return False
+
+    @property
+    def records_drawn(self) -> bool:
+        """Whether `simulate` draws every record, so that trials are better simulated one after the other."""
         return False
 
     @property

@@ -58,10 +58,6 @@ class FamilyModel(Model):
     rule: str = field(metadata={"static": True})
     counts: int = field(default=0, metadata={"static": True})
 
-    # moments of counts are differences of incomplete gamma functions: 1e-6 of n is felt earlier than rounding alone
-    float64_above = 100_000
-    records_drawn = True
-
     @property
     def kind(self) -> str:
         return self.family.kind
@@ -251,6 +247,8 @@ class FamilyModel(Model):
         direct = self.family.sample_sum(key, theta, n)
         if direct is not None and not self.truncated:
             return direct, direct
+        if self._counted:
+            return self._simulate_counts(key, phi, n)
 
         def chunk(k, sums):
             released, whole = sums
@@ -273,6 +271,38 @@ class FamilyModel(Model):
         chunks = jnp.ceil(n / CHUNK).astype(jnp.int32)
         zero = jnp.zeros((self.statistic_dim,), phi.dtype)
         return lax.fori_loop(jnp.int32(0), chunks, chunk, (zero, zero))
+
+    @property
+    def _counted(self) -> bool:
+        family = self.family
+        return family.discrete and family.has_base and family.support[0] == 0
+
+    @property
+    def records_drawn(self) -> bool:
+        return not (self._counted or self.family.bounded)
+
+    def _simulate_counts(self, key, phi, n):
+        """`simulate` for counts from 0: how many records have each value, one value after the other."""
+        eta = self.natural(phi)
+        partition = self.family.log_partition(eta)
+
+        def value(carry):
+            k, left, log_above, released, whole = carry
+            log_one = self.family.log_base(k) + eta[0] * k - partition
+            share = jnp.clip(jnp.exp(log_one - log_above), 0.0, 1.0)
+            # the last value before the tail is beyond the range of numbers takes all that are left
+            share = jnp.where(jnp.isfinite(log_above) & jnp.isfinite(share), share, 1.0)
+            here = random.binomial(random.fold_in(key, k.astype(jnp.int32)), left, share, dtype=phi.dtype)
+            t = self.family.statistic(k)
+            if self.rule == "clamp":
+                c = self.family.statistic(jnp.clip(k, self.low, self.high))
+            else:
+                c = jnp.where((k >= self.low) & (k <= self.high), t, jnp.zeros_like(t))
+            return k + 1.0, left - here, self.family.log_survival(eta, k), released + here * c, whole + here * t
+
+        zero = jnp.zeros_like(phi[0])
+        sums = jnp.zeros((self.statistic_dim,), phi.dtype)
+        return lax.while_loop(lambda carry: carry[1] > 0, value, (zero, n, zero, sums, sums))[3:]
 
     def simulate_clt(self, key, phi, n):
         """The same from the normal law that the samplers use."""
