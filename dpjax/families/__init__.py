@@ -7,6 +7,7 @@ import pkgutil
 from typing import Any
 
 from ..errors import InputError
+from ._quadrature import SummedFamily
 from .base import Family
 
 #: Name -> class. `register` adds to it.
@@ -61,4 +62,4 @@ def _discover() -> None:
 
 _discover()
 
-__all__ = ["FAMILIES", "Family", "family_named", "register"]
+__all__ = ["FAMILIES", "Family", "SummedFamily", "family_named", "register"]

@@ -18,8 +18,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax, random
 
-from ..families import Family
-from ..kernels.symmetric import cholesky, sweep
+from ..families import Family, SummedFamily
+from ..kernels.marginal import gaussian_marginal
+from ..kernels.symmetric import cholesky, sweep, take
 from ..kernels.truncated import mixture_cross_covariance, mixture_moments, truncated_moments
 from .base import Model, Observed, over_lanes
 
@@ -116,37 +117,18 @@ class FamilyModel(Model):
         return self.family.natural(self.prior.constrain(phi))
 
     # ---- moments of one record ------------------------------------------------------------------------------------
-    def _regions(self, eta, tails: bool = False):
-        """Below, inside and above the bounds: masses [3], means [3, S] and covariance inside [S, S] of c.
-
-        tails: small masses outside to full relative accuracy, which the moments of c do not need.
-        """
+    def _regions(self, eta):
+        """Below, inside and above the bounds: masses [3], means [3, S] and covariance inside [S, S] of c."""
         family = self.family
-        log_inside = self._log_integral if self.counts else family.log_integral
-        inside, covariance = truncated_moments(lambda e: log_inside(e, self.low, self.high), eta)
-        if self.counts and not tails:
-            partition = family.log_partition(eta)
-            below = jnp.exp(self._log_integral(eta, jnp.zeros_like(self.low), self.low - 1.0) - partition)
-            within = jnp.exp(self._log_integral(eta, self.low, self.high) - partition)
-            masses = jnp.stack([below, within, jnp.maximum(1.0 - below - within, 0.0)])
-        else:
-            below = family.log_mass_below(eta, self.low)
-            above = family.log_mass_above(eta, self.high)
-            masses = jnp.exp(jnp.stack([below, family.log_mass(eta, self.low, self.high), above]))
+        inside, covariance = truncated_moments(lambda e: family.log_integral(e, self.low, self.high), eta)
+        below = family.log_mass_below(eta, self.low)
+        above = family.log_mass_above(eta, self.high)
+        masses = jnp.exp(jnp.stack([below, family.log_mass(eta, self.low, self.high), above]))
         if self.rule == "clamp":
             means = jnp.stack([family.statistic(self.low), inside, family.statistic(self.high)])
         else:
             means = jnp.stack([jnp.zeros_like(inside), inside, jnp.zeros_like(inside)])
         return masses, means, covariance
-
-    def _log_integral(self, eta, low, high):
-        """`Family.log_integral` of counts, one by one; -inf with no derivatives where there are none."""
-        k = jnp.arange(self.counts, dtype=eta.dtype)
-        inside = (k >= low) & (k <= high)
-        terms = self.family.log_base(k) + eta[0] * k
-        some = inside.any()
-        terms = jnp.where(inside, terms, jnp.where(some, -jnp.inf, 0.0))
-        return jnp.where(some, jax.scipy.special.logsumexp(terms), -jnp.inf)
 
     def _whole(self, eta):
         """Mean [S] and covariance [S, S] of t."""
@@ -163,7 +145,7 @@ class FamilyModel(Model):
         """Joint moments of the released and the whole statistic of one record (SPEC B2)."""
         eta = self.natural(phi)
         whole_mean, whole_covariance = self._whole(eta)
-        masses, means, covariance = self._regions(eta, tails=True)
+        masses, means, covariance = self._regions(eta)
         inside = _only_inside(covariance)
         released_mean, released_covariance = mixture_moments(masses, means, inside)
         tails = self._tail_means(eta, masses, means[1], whole_mean)
@@ -194,6 +176,98 @@ class FamilyModel(Model):
         below = jnp.where(below_is_small, small, large)
         above = jnp.where(below_is_small, large, small)
         return below, above
+
+    # ---- the same over lanes, where something is faster -----------------------------------------------------------
+    @property
+    def _summed(self) -> bool:
+        """Whether the moments of c are a plain sum over points: one parameter, one statistic, few counts or nodes."""
+        family = self.family
+        return self.truncated and family.powers == (1,) and (self.counts > 0 or isinstance(family, SummedFamily))
+
+    def _summed_lanes(self, phi):
+        """Mean and variance of c and their derivatives in phi, `[B]` each.
+
+        With p the probabilities of points v: d E[g(v)] / d eta = sum of p (v - mu) g(v), mu the mean of v.
+        """
+        family, natural = self.family, over_lanes(lambda model, x: model.natural(x))
+        eta, slope = jax.jvp(lambda x: natural(self, x)[0], (phi,), (jnp.ones_like(phi),))
+        low, high = self.low.astype(phi.dtype), self.high.astype(phi.dtype)
+        mu = jax.vmap(lambda e: jax.grad(family.log_partition)(e[None])[0])(eta)
+        zero = jnp.zeros_like(eta)
+        if self.counts:
+            with jax.ensure_compile_time_eval():  # constants of the program
+                k = jnp.arange(self.counts, dtype=phi.dtype)[:, None]
+                base = family.log_base(k)
+            partition = jax.vmap(lambda e: family.log_partition(e[None]))(eta)
+            p = jnp.where(k <= high[None], jnp.exp(base + eta[None] * k - partition[None]), 0.0)
+            v = jnp.broadcast_to(k, p.shape)
+        else:
+            points = jax.vmap(lambda e, a, b: family.points(e[None], a, b), out_axes=-1)
+            center, offsets, weights, log_scale = points(eta, low, high)
+            p, v = weights * jnp.exp(log_scale)[None], center[None] + offsets
+        top = high if self.rule == "clamp" else zero
+        bottom = low if self.rule == "clamp" else zero
+
+        def over_points(term, start):
+            """Sum of `term(p, c, p (v - mu))`, point by point: a reduction over a leading axis is slower."""
+
+            def add(i, sums):
+                one, at = take(p, i), take(v, i)
+                if self.rule == "clamp":
+                    c = jnp.clip(at, low, high)
+                else:  # nodes of a quadrature may lie just outside; counts below the bounds are left out
+                    c = jnp.where(at >= low, at, 0.0) if self.counts else at
+                return jax.tree.map(jnp.add, sums, term(one, c, one * (at - mu)))
+
+            return lax.fori_loop(0, p.shape[0], add, start)
+
+        if self.counts:  # what is missing lies above
+            mass, d_mass = over_points(lambda p, c, dp: (p, dp), (zero, zero))
+            below, d_below, above, d_above = zero, zero, jnp.maximum(1.0 - mass, 0.0), -d_mass
+        else:
+            outside = lambda e: (
+                jnp.exp(jax.vmap(lambda x, a: family.log_mass_below(x[None], a))(e, low)),
+                jnp.exp(jax.vmap(lambda x, b: family.log_mass_above(x[None], b))(e, high)),
+            )
+            (below, above), (d_below, d_above) = jax.jvp(outside, (eta,), (jnp.ones_like(eta),))
+        mean, d_mean = over_points(
+            lambda p, c, dp: (p * c, dp * c),
+            (below * bottom + above * top, d_below * bottom + d_above * top),
+        )
+        under, over = (bottom - mean) ** 2, (top - mean) ** 2
+        variance, d_variance = over_points(
+            lambda p, c, dp: (p * (c - mean) ** 2, dp * (c - mean) ** 2),
+            (below * under + above * over, d_below * under + d_above * over),
+        )
+        return mean, variance, d_mean * slope, d_variance * slope
+
+    def moments_lanes(self, phi):
+        if not self._summed:
+            return super().moments_lanes(phi)
+        mean, variance, _, _ = self._summed_lanes(phi)
+        return mean[None], variance[None, None]
+
+    def mean_jacobian_lanes(self, phi):
+        return self._summed_lanes(phi)[2][None, None] if self._summed else super().mean_jacobian_lanes(phi)
+
+    def log_density_and_grad_lanes(self, phi, w, observed: Observed):
+        """As the base class; one parameter takes one forward derivative instead of a backward pass."""
+        if self.dim != 1 or self.statistic_dim != 1:
+            return super().log_density_and_grad_lanes(phi, w, observed)
+        one = jnp.ones_like(phi)
+        if self._summed:
+            mean, variance, d_mean, d_variance = self._summed_lanes(phi)
+        else:
+            (mean, variance), (d_mean, d_variance) = jax.jvp(self.moments_lanes, (phi,), (one,))
+            mean, variance, d_mean, d_variance = mean[0], variance[0, 0], d_mean[0], d_variance[0, 0]
+        prior, d_prior = jax.jvp(self.log_prior_lanes, (phi,), (one,))
+        root = observed.root_n_over_b
+        residual = (observed.z[0] - observed.n_over_b[0] * mean).astype(root.dtype)
+        covariance = variance.astype(root.dtype) * root[0] ** 2
+        value, by_mean, by_covariance = gaussian_marginal.lanes(residual[None], covariance[None, None], w)
+        gradient = by_mean[0] * observed.n_over_b[0].astype(root.dtype) * d_mean.astype(root.dtype)
+        gradient = gradient + by_covariance[0, 0] * root[0] ** 2 * d_variance.astype(root.dtype)
+        return value + prior.astype(root.dtype), (gradient + d_prior.astype(root.dtype))[None]
 
     # ---- exact laws of the sum ------------------------------------------------------------------------------------
     @property
