@@ -16,12 +16,14 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax, random
+from jax import lax
 
 from ..families import Family, SummedFamily
 from ..kernels.marginal import gaussian_marginal
-from ..kernels.symmetric import cholesky, sweep, take
+from ..kernels.symmetric import cholesky, sweep
 from ..kernels.truncated import mixture_cross_covariance, mixture_moments, truncated_moments
+from . import _family_simulation as simulation
+from ._family_sums import summed_lanes
 from .base import Model, Observed, over_lanes
 
 #: Variance of the untruncated statistic given the released one, never taken smaller than this share of its own:
@@ -31,8 +33,6 @@ SMALLEST_REST = 1e-5
 MOST_COUNTS = 64
 #: Longest table of the exact law of a whole-number sum.
 LONGEST_LATTICE = 1024
-#: Records simulated at once.
-CHUNK = 1000
 
 
 class Joint(NamedTuple):
@@ -184,71 +184,14 @@ class FamilyModel(Model):
         family = self.family
         return self.truncated and family.powers == (1,) and (self.counts > 0 or isinstance(family, SummedFamily))
 
-    def _summed_lanes(self, phi):
-        """Mean and variance of c and their derivatives in phi, `[B]` each.
-
-        With p the probabilities of points v: d E[g(v)] / d eta = sum of p (v - mu) g(v), mu the mean of v.
-        """
-        family, natural = self.family, over_lanes(lambda model, x: model.natural(x))
-        eta, slope = jax.jvp(lambda x: natural(self, x)[0], (phi,), (jnp.ones_like(phi),))
-        low, high = self.low.astype(phi.dtype), self.high.astype(phi.dtype)
-        mu = jax.vmap(lambda e: jax.grad(family.log_partition)(e[None])[0])(eta)
-        zero = jnp.zeros_like(eta)
-        if self.counts:
-            with jax.ensure_compile_time_eval():  # constants of the program
-                k = jnp.arange(self.counts, dtype=phi.dtype)[:, None]
-                base = family.log_base(k)
-            partition = jax.vmap(lambda e: family.log_partition(e[None]))(eta)
-            p = jnp.where(k <= high[None], jnp.exp(base + eta[None] * k - partition[None]), 0.0)
-            v = jnp.broadcast_to(k, p.shape)
-        else:
-            points = jax.vmap(lambda e, a, b: family.points(e[None], a, b), out_axes=-1)
-            center, offsets, weights, log_scale = points(eta, low, high)
-            p, v = weights * jnp.exp(log_scale)[None], center[None] + offsets
-        top = high if self.rule == "clamp" else zero
-        bottom = low if self.rule == "clamp" else zero
-
-        def over_points(term, start):
-            """Sum of `term(p, c, p (v - mu))`, point by point: a reduction over a leading axis is slower."""
-
-            def add(i, sums):
-                one, at = take(p, i), take(v, i)
-                if self.rule == "clamp":
-                    c = jnp.clip(at, low, high)
-                else:  # nodes of a quadrature may lie just outside; counts below the bounds are left out
-                    c = jnp.where(at >= low, at, 0.0) if self.counts else at
-                return jax.tree.map(jnp.add, sums, term(one, c, one * (at - mu)))
-
-            return lax.fori_loop(0, p.shape[0], add, start)
-
-        if self.counts:  # what is missing lies above
-            mass, d_mass = over_points(lambda p, c, dp: (p, dp), (zero, zero))
-            below, d_below, above, d_above = zero, zero, jnp.maximum(1.0 - mass, 0.0), -d_mass
-        else:
-            outside = lambda e: (
-                jnp.exp(jax.vmap(lambda x, a: family.log_mass_below(x[None], a))(e, low)),
-                jnp.exp(jax.vmap(lambda x, b: family.log_mass_above(x[None], b))(e, high)),
-            )
-            (below, above), (d_below, d_above) = jax.jvp(outside, (eta,), (jnp.ones_like(eta),))
-        mean, d_mean = over_points(
-            lambda p, c, dp: (p * c, dp * c),
-            (below * bottom + above * top, d_below * bottom + d_above * top),
-        )
-        under, over = (bottom - mean) ** 2, (top - mean) ** 2
-        variance, d_variance = over_points(
-            lambda p, c, dp: (p * (c - mean) ** 2, dp * (c - mean) ** 2),
-            (below * under + above * over, d_below * under + d_above * over),
-        )
-        return mean, variance, d_mean * slope, d_variance * slope
-
     def moments_lanes(self, phi):
         if not self._summed:
             return super().moments_lanes(phi)
-        mean, variance, _, _ = self._summed_lanes(phi)
+        mean, variance, _, _ = summed_lanes(self, phi)
         return mean[None], variance[None, None]
 
     def mean_jacobian_lanes(self, phi):
-        return self._summed_lanes(phi)[2][None, None] if self._summed else super().mean_jacobian_lanes(phi)
+        return summed_lanes(self, phi)[2][None, None] if self._summed else super().mean_jacobian_lanes(phi)
 
     def log_density_and_grad_lanes(self, phi, w, observed: Observed):
         """As the base class; one parameter takes one forward derivative instead of a backward pass."""
@@ -256,7 +199,7 @@ class FamilyModel(Model):
             return super().log_density_and_grad_lanes(phi, w, observed)
         one = jnp.ones_like(phi)
         if self._summed:
-            mean, variance, d_mean, d_variance = self._summed_lanes(phi)
+            mean, variance, d_mean, d_variance = summed_lanes(self, phi)
         else:
             (mean, variance), (d_mean, d_variance) = jax.jvp(self.moments_lanes, (phi,), (one,))
             mean, variance, d_mean, d_variance = mean[0], variance[0, 0], d_mean[0], d_variance[0, 0]
@@ -315,78 +258,15 @@ class FamilyModel(Model):
         return over_lanes(lambda model, x, o: model.lattice_log_likelihood(x, o, length, laplace))(self, phi, observed)
 
     # ---- simulation -------------------------------------------------------------------------------------------------
-    def simulate(self, key, phi, n):
-        """Exact sums of n records drawn at phi: as released, and whole, both [S] (work grows with n)."""
-        theta = self.prior.constrain(phi)
-        direct = self.family.sample_sum(key, theta, n)
-        if direct is not None and not self.truncated:
-            return direct, direct
-        if self._counted:
-            return self._simulate_counts(key, phi, n)
-
-        def chunk(k, sums):
-            released, whole = sums
-            v = self.family.sample(random.fold_in(key, k), theta, (CHUNK,))
-            number = k.astype(phi.dtype) * CHUNK + jnp.arange(CHUNK, dtype=phi.dtype)
-            counts = (number < n).astype(phi.dtype)
-            t = self.family.statistic(v)
-            inside = (v >= self.low) & (v <= self.high)
-            if self.rule == "clamp":
-                c = self.family.statistic(jnp.clip(v, self.low, self.high))
-            else:
-                c = t * (inside | (self.rule == "none")).astype(phi.dtype)[None]
-            # a product with 0 would keep a draw beyond the range of a float
-            some = counts[None] > 0
-            return (
-                released + jnp.where(some, c, jnp.zeros_like(c)).sum(1),
-                whole + jnp.where(some, t, jnp.zeros_like(t)).sum(1),
-            )
-
-        chunks = jnp.ceil(n / CHUNK).astype(jnp.int32)
-        zero = jnp.zeros((self.statistic_dim,), phi.dtype)
-        return lax.fori_loop(jnp.int32(0), chunks, chunk, (zero, zero))
-
-    @property
-    def _counted(self) -> bool:
-        family = self.family
-        return family.discrete and family.has_base and family.support[0] == 0
-
     @property
     def records_drawn(self) -> bool:
-        return not (self._counted or self.family.bounded)
+        return not (simulation.counted(self.family) or self.family.bounded)
 
-    def _simulate_counts(self, key, phi, n):
-        """`simulate` for counts from 0: how many records have each value, one value after the other."""
-        eta = self.natural(phi)
-        partition = self.family.log_partition(eta)
-
-        def value(carry):
-            k, left, log_above, released, whole = carry
-            log_one = self.family.log_base(k) + eta[0] * k - partition
-            share = jnp.clip(jnp.exp(log_one - log_above), 0.0, 1.0)
-            # the last value before the tail is beyond the range of numbers takes all that are left
-            share = jnp.where(jnp.isfinite(log_above) & jnp.isfinite(share), share, 1.0)
-            here = random.binomial(random.fold_in(key, k.astype(jnp.int32)), left, share, dtype=phi.dtype)
-            t = self.family.statistic(k)
-            if self.rule == "clamp":
-                c = self.family.statistic(jnp.clip(k, self.low, self.high))
-            else:
-                c = jnp.where((k >= self.low) & (k <= self.high), t, jnp.zeros_like(t))
-            return k + 1.0, left - here, self.family.log_survival(eta, k), released + here * c, whole + here * t
-
-        zero = jnp.zeros_like(phi[0])
-        sums = jnp.zeros((self.statistic_dim,), phi.dtype)
-        return lax.while_loop(lambda carry: carry[1] > 0, value, (zero, n, zero, sums, sums))[3:]
+    def simulate(self, key, phi, n):
+        return simulation.simulate(self, key, phi, n)
 
     def simulate_clt(self, key, phi, n):
-        """The same from the normal law that the samplers use."""
-        one, other = random.split(key)
-        mean, covariance = self.moments(phi)
-        c = mean + cholesky(covariance) @ random.normal(one, mean.shape, mean.dtype) / jnp.sqrt(n)
-        if not self.truncated:
-            return n * c, n * c
-        whole = self.complete(phi, c, n, random.normal(other, mean.shape, mean.dtype))
-        return n * c, n * whole
+        return simulation.simulate_clt(self, key, phi, n)
 
     # ---- the conjugate half: what Gibbs samplers use ------------------------------------------------------------
     metropolis = True

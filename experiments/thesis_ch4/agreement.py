@@ -151,9 +151,8 @@ def main() -> None:
                     "mean_in_mcse": errors[0], "variance_in_mcse": errors[1], "acceptance": run.accept[i].mean(),
                 }  # fmt: skip
             worst = max(max(abs(r["methods"][name][k]) for k in ("mean_in_mcse", "variance_in_mcse")) for r in rows)
-            print(
-                f"{kind:12} {name:26} largest deviation {worst:5.1f} MCSE, smallest ESS {run.diagnostics.min_ess.min():.0f}"
-            )
+            smallest = run.diagnostics.min_ess.min()
+            print(f"{kind:12} {name:26} largest deviation {worst:5.1f} MCSE, smallest ESS {smallest:.0f}")
         out["cells"] += rows
         for row in rows:
             print(f"{kind:12} n = {row['records']:6} epsilon = {row['epsilon']:5} {row['normal_against_exact_law']}")
