@@ -30,8 +30,10 @@ class Layout:
         return self.problems_per_block * self.blocks * self.devices
 
 
-def layout(count: int, chains: int, statistics: int, devices: int, chains_per_batch: int | None) -> Layout:
-    """Choose block sizes: cache-sized blocks, little padding, few distinct shapes."""
+def layout(
+    count: int, chains: int, statistics: int, devices: int, chains_per_batch: int | None, most: int | None = None
+) -> Layout:
+    """Choose block sizes: cache-sized blocks of at most `most` lanes, little padding, few distinct shapes."""
     if chains_per_batch is not None:
         if chains_per_batch < chains:
             raise InputError(f"chains_per_batch must be at least chains = {chains}; got {chains_per_batch}")
@@ -40,7 +42,7 @@ def layout(count: int, chains: int, statistics: int, devices: int, chains_per_ba
         lanes = next((w for d, w in _LANES_BY_STATISTICS if statistics <= d), 64)
         if jax.default_backend() != "cpu":
             lanes = 65536
-        widest = max(1, lanes // chains)
+        widest = max(1, min(lanes, most or lanes) // chains)
         blocks = -(-count // (devices * widest))
         per_block = -(-count // (devices * blocks))
         step = 16 if per_block > 16 else (4 if per_block > 4 else 1)

@@ -211,10 +211,7 @@ def run_chains(
     if not 1 <= devices <= available:
         raise InputError(f"devices must lie in 1..{available}; got {devices}")
     everything64 = getattr(sampler, "float64", False) or _ill_conditioned(problems)
-    widest = getattr(sampler, "widest_block", None)
-    if chains_per_batch is None and widest is not None:
-        chains_per_batch = max(chains, widest)
-    plan = layout(count, chains, statistics, devices, chains_per_batch)
+    plan = layout(count, chains, statistics, devices, chains_per_batch, getattr(sampler, "widest_block", None))
     float64 = everything64 or bool(np.max(problems.n) > problems.model.float64_above)
     names = problems.model_template().parameter_names
 

@@ -61,7 +61,7 @@ class FamilyStatistic(MonomialStatistic):
         check_name(self.column)
         check_scaling(self.scaling)
         if self.scaling is not None and not self.family.affine:
-            raise InputError(f"scaling must be None: {self.kind} is not closed under affine maps")
+            raise InputError(f"scaling must be null (None): {self.kind} is not closed under affine maps")
         if self.family.bounded:
             if self.rule != "none" or self.bounds is not None:
                 raise InputError(f"{self.kind} takes no bounds and no rule: its records are bounded by nature")

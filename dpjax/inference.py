@@ -10,11 +10,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from .engine import NON_FINITE, Problems
+from .engine import NON_FINITE, Problems, Run
 from .errors import ConvergenceError, ConvergenceWarning, InputError
 from .methods import Method, check_seed, default_method, method_named, run_method
 from .models import Model, model_for
-from .modes import can_find_modes, describe_modes, find_modes
+from .modes import can_find_modes, describe_modes, doubt_about_modes, find_modes
 from .posterior import Posterior
 from .release import Release
 from .statistics import Statistic
@@ -140,20 +140,24 @@ def fit(
         compile_seconds=run.compile_seconds,
         rerun=bool(run.reruns),
         rerun_seconds=run.rerun_seconds,
-        notes=_notes(entry, problems),
+        notes=_notes(entry, problems, run),
     )
     for sentence in posterior.warnings():
         warnings.warn(sentence, ConvergenceWarning, stacklevel=2)
     return posterior
 
 
-def _notes(method: Method, problems: Problems) -> tuple[str, ...]:
+def _notes(method: Method, problems: Problems, run: Run) -> tuple[str, ...]:
     """Which law of the sum an exact posterior is of, and whether the posterior has several modes."""
     law = getattr(method.sampler(problems), "law", None)
-    notes = [] if law is None else [f"computed from the {law}"]
+    notes = [f"computed from the {law}"] if law else []
+    if not method.noise_aware:
+        return tuple(notes)
     if can_find_modes(problems):
         modes = find_modes(problems)[0]
         notes += [describe_modes(modes, problems.model.parameter_names[0])] if len(modes) > 1 else []
+    elif problems.model.may_have_modes:
+        notes.append(doubt_about_modes(run.draws[0]))
     return tuple(notes)
 
 

@@ -31,6 +31,7 @@ class Method:
     make: noise in units of its scale -> sampler; fits: problems -> the sampler with what depends on them, or why the
     method does not fit them; thin: default thinning; exact: needs the exact statistics; replaces: the field of
     `Problems` that stands in the place of z; reference: a comparison whose convergence does not set the exit code;
+    noise_aware: the posterior is one given the release;
     escalate: for successive reruns, (sampler, dimension) -> harder sampler, each with how many times more chains.
     """
 
@@ -42,6 +43,7 @@ class Method:
     exact: bool = False
     replaces: str | None = None
     reference: bool = True
+    noise_aware: bool = True
     escalate: tuple[tuple[Callable[[Any, int], Any], int], ...] = ()
 
     def check(self, problems: Problems) -> None:
@@ -132,12 +134,18 @@ METHODS: dict[str, Method] = {
             fits=_exact,
             reference=False,
         ),
-        Method("naive", "takes the noisy statistics for exact; overconfident", lambda noise: Conjugate("naive")),
+        Method(
+            "naive",
+            "takes the noisy statistics for exact; overconfident",
+            lambda noise: Conjugate("naive"),
+            noise_aware=False,
+        ),
         Method(
             "naive-untruncated",
             "naive with the noisy sums of all records, which no release holds: the thesis's baseline; simulations only",
             lambda noise: Conjugate("naive-untruncated"),
             exact=True,
+            noise_aware=False,
             replaces="untruncated",
         ),
         Method(
@@ -145,6 +153,7 @@ METHODS: dict[str, Method] = {
             "conjugate posterior of the exact statistics; simulations and public data only",
             lambda noise: Conjugate("non-private"),
             exact=True,
+            noise_aware=False,
             replaces="exact",
         ),
         Method(
@@ -153,6 +162,7 @@ METHODS: dict[str, Method] = {
             lambda noise: OnePosteriorSampling(),
             fits=_ops,
             exact=True,
+            noise_aware=False,
             replaces="exact",
         ),
     )

@@ -21,6 +21,8 @@ from .samplers.exact import Quadrature
 #: A mode counts if it holds this share of the posterior and rises this many times above the valley beside it.
 SMALLEST_MASS, SMALLEST_RISE = 0.01, 1.5
 _CHUNK = 2048
+#: Chains from two starts disagree when their means are this many posterior sds apart.
+LARGEST_DISTANCE = 0.2
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class Mode:
 def can_find_modes(problems: Problems) -> bool:
     """Whether the posterior is one of one parameter that may have several modes."""
     model = problems.model_template()
-    return model.truncated and model.dim == 1 and model.statistic_dim == 1
+    return model.may_have_modes and model.dim == 1 and model.statistic_dim == 1
 
 
 def find_modes(problems: Problems) -> list[list[Mode]]:
@@ -102,4 +104,23 @@ def describe_modes(modes: list[Mode], name: str) -> str:
     return (
         f"the posterior has {len(modes)} modes: {listed}. Records outside the bounds were redacted, so that the sum "
         "is not monotone in the parameter (SPEC B4); a release with rule clamp has one mode"
+    )
+
+
+def doubt_about_modes(draws: np.ndarray) -> str:
+    """A sentence for models of several parameters, whose modes cannot be counted: do the two starts agree?
+
+    Args:
+        draws: `[C, S, K]`; even and odd chains started on two sides (`Model.prior_starts`).
+    """
+    why = "records outside the bounds were redacted, so that the sums are not monotone in the parameters (SPEC B4)"
+    if len(draws) < 2:
+        return f"{why}: the posterior may have several modes, which one chain does not show"
+    even, odd = (np.asarray(draws[start::2], np.float64).reshape(-1, draws.shape[2]) for start in (0, 1))
+    spread = np.asarray(draws, np.float64).reshape(-1, draws.shape[2]).std(0)
+    apart = float((np.abs(even.mean(0) - odd.mean(0)) / np.maximum(spread, 1e-300)).max())
+    verdict = "disagree" if apart > LARGEST_DISTANCE else "agree"
+    return (
+        f"{why}: the posterior may have several modes. Chains from two starts {verdict} (their means are {apart:.2f} "
+        "posterior sd apart); a release with rule clamp has no such doubt"
     )

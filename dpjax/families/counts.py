@@ -120,7 +120,8 @@ class Poisson(SummedFamily):
         return center, offsets, weight * density, special.log_gamma_term(center, rate)
 
     def weak_prior(self, low, high):
-        return {"shape": 1.0, "rate": 2.0 / (low + high)}
+        # half a record; the rate is expected in the middle of the bounds
+        return {"shape": 0.5, "rate": 1.0 / (low + high)}
 
     def study_prior(self):
         return {"shape": 10.0, "rate": 2.0}

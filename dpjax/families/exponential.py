@@ -49,8 +49,8 @@ class Exponential(Family):
         return eta[0] * v
 
     def weak_prior(self, low, high):
-        # records about as large as the middle of the bounds
-        return {"shape": 1.0, "rate": 0.5 * (low + high)}
+        # half a record of a tenth of the middle of the bounds
+        return {"shape": 0.5, "rate": 0.05 * (low + high)}
 
     def update(self, prior, statistic, n):
         return prior.replace(shape=prior.shape + n, rate=prior.rate + statistic[0])
@@ -104,7 +104,7 @@ class Gamma(SummedFamily):
         return center, center * offset, (right - left) * weights * density, log_scale
 
     def weak_prior(self, low, high):
-        return {"shape": 1.0, "rate": 0.5 * (low + high) / self.shape}
+        return {"shape": 0.5, "rate": 0.05 * (low + high) / self.shape}
 
     def update(self, prior, statistic, n):
         return prior.replace(shape=prior.shape + self.shape * n, rate=prior.rate + statistic[0])

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from .._files import read_toml
 from ..errors import InputError
 from ..families import Family
+from ._family_check import check_family
 from .base import Model
 from .family import MOST_COUNTS, FamilyModel
 from .linear_regression import LinearRegression
@@ -123,6 +124,7 @@ def _family(statistic: Any, prior: Any, default: str) -> FamilyModel:
     low, high = family.support if rule == "none" else statistic.value_bounds
     values = family.weak_prior(low, high) if default == "fit" else family.study_prior()
     made = family_prior(family, prior, values)
+    check_family(family, family_prior(family, None, family.study_prior()))
     return family_model(family, made, low, high, rule)
 
 

@@ -161,6 +161,11 @@ class Model:
         return False
 
     @property
+    def may_have_modes(self) -> bool:
+        """Whether the released statistic is not monotone in the parameters, so that two sets of them may explain it."""
+        return False
+
+    @property
     def complete_randoms(self) -> int:
         """Standard normals that `complete_lanes` takes."""
         return 0

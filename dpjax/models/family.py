@@ -31,6 +31,8 @@ from .base import Model, Observed, over_lanes
 SMALLEST_REST = 1e-5
 #: Counts are summed one by one up to this many.
 MOST_COUNTS = 64
+#: Halvings of the tilt of an exact law; it needs no more than a few digits.
+_TILTS = 24
 #: Longest table of the exact law of a whole-number sum.
 LONGEST_LATTICE = 1024
 
@@ -67,6 +69,10 @@ class FamilyModel(Model):
     def truncated(self) -> bool:
         """Whether records outside of bounds enter otherwise than by t."""
         return self.rule != "none"
+
+    @property
+    def may_have_modes(self) -> bool:
+        return self.rule == "redact"
 
     @property
     def dim(self) -> int:
@@ -242,16 +248,38 @@ class FamilyModel(Model):
             one = one + jnp.where(k == 0, below, 0.0) + jnp.where(v == self.high, above, 0.0)
         else:
             one = one + jnp.where(k == 0, below + above, 0.0)
-        transform = jnp.fft.rfft(one)
+        b = observed.n / observed.n_over_b[0]
+        z = observed.z[0] * b - observed.n * start
+        log_one = jnp.log(one)
+
+        def tilted(rate):
+            """Log probabilities of a record weighted by exp(rate k), the log of their sum, and the mean."""
+            logs = log_one + rate * k
+            total = jax.scipy.special.logsumexp(logs)
+            return logs - total, total, (jnp.exp(logs - total) * k).sum()
+
+        # A transform is right to 1e-17 of the largest probability, so that the law is tilted first to where, with the
+        # noise, the sum is likely to have been: where its log probability falls as fast as the noise's rises.
+        def closer(_, ends):
+            low, high = ends
+            middle = 0.5 * (low + high)
+            pull = z - observed.n * tilted(middle)[2] - (0.0 if laplace else middle * b * b)
+            return jnp.where(pull > 0, middle, low), jnp.where(pull > 0, high, middle)
+
+        # a record tilted by more than this has one value left
+        steepest = jnp.minimum(1.0 / b if laplace else (jnp.abs(z) + observed.n * k[-1]) / (b * b), 60.0)
+        low, high = lax.fori_loop(0, _TILTS, closer, (-steepest, steepest))
+        rate = 0.5 * (low + high)
+        log_p, log_total, _ = tilted(rate)
+        transform = jnp.fft.rfft(jnp.exp(log_p))
         turned = observed.n * jnp.angle(transform)
         size = jnp.abs(transform) ** observed.n
         law = jnp.fft.irfft(lax.complex(size * jnp.cos(turned), size * jnp.sin(turned)), length)
-        b = observed.n / observed.n_over_b[0]
-        residual = observed.z[0] - (observed.n * start + k) / b
-        log_noise = -jnp.abs(residual) if laplace else -0.5 * residual**2
-        top = log_noise.max()
-        total = (jnp.maximum(law, 0.0) * jnp.exp(log_noise - top)).sum()
-        return top + jnp.log(jnp.maximum(total, jnp.finfo(phi.dtype).tiny))
+        residual = (z - k) / b
+        log_noise = (-jnp.abs(residual) if laplace else -0.5 * residual**2) - rate * k
+        logs = jnp.log(jnp.maximum(law, jnp.finfo(phi.dtype).tiny)) + log_noise
+        logs = jnp.where(law > 1e-15 * law.max(), logs, -jnp.inf)
+        return jax.scipy.special.logsumexp(logs) + observed.n * log_total
 
     def lattice_log_likelihood_lanes(self, phi, observed: Observed, length: int, laplace: bool):
         """`lattice_log_likelihood`, last axis over chains."""

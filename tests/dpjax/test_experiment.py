@@ -131,7 +131,7 @@ def files(path):
         ({"calibration": {"model": "ridge"}}, "calibration: model 'ridge'"),
         ({"calibration": {"model": "binomial", "rule": "clamp"}}, "calibration: binomial takes no"),
         ({"calibration": {"model": "binomial", "methods": ["gibbs-literal"]}}, "calibration: method 'gibbs-literal'"),
-        ({"calibration": {"model": "gamma"}}, "calibration: gamma takes these options: shape"),
+        ({"calibration": {"model": "gamma"}}, "calibration: gamma needs the option 'shape'"),
         ({"calibration": {"mechanism": "gaussian"}}, "calibration: delta"),
         ({"calibration": {"simulate": "dream"}}, "calibration: simulate"),
         ({"calibration": {"simulate": "clt", "clip": True}}, "clip"),

@@ -159,13 +159,13 @@ def test_multinomial_moments_counts_and_missing_category():
 
 
 def test_default_priors_follow_the_bounds():
-    """Exponential: rate about one over the middle of the bounds; normal: the same prior in scaled and raw units."""
+    """Exponential: half a record of a tenth of the middle of the bounds; normal: one prior in both units."""
     waits = make_statistic("exponential", target="wait", bounds={"wait": (0.0, 40.0)})
-    np.testing.assert_allclose(model_for(waits).prior.rate, 20.0)
+    np.testing.assert_allclose(model_for(waits).prior.rate, 2.0)
     study = model_for(waits, default="calibration").as_dict()
     assert study == {"shape": 10.0, "rate": 10.0}
     changed = model_for(waits, {"rate": 3.0}).as_dict()
-    assert changed == {"shape": 1.0, "rate": 3.0}
+    assert changed == {"shape": 0.5, "rate": 3.0}
     scaled = model_for(make_statistic("normal", target="x", bounds={"x": (10.0, 30.0)}))
     raw = model_for(make_statistic("normal", target="x", bounds={"x": (10.0, 30.0)}, scaling=None))
     np.testing.assert_allclose(raw.prior.mean, 20.0)

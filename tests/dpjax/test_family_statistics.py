@@ -199,7 +199,7 @@ def test_values_that_the_model_cannot_have_are_not_shown(s, column, message):
         ("exponential", {"rule": "none"}, "rule must be 'clamp' or 'redact'"),
         ("exponential", {"rule": 3}, "rule must be"),
         ("exponential", {"scaling": SCALING}, "not closed under affine maps"),
-        ("exponential", {"shape": 2}, "takes these options: none"),
+        ("exponential", {"shape": 2}, "has no option .shape."),
         ("exponential", {"features": ["x"]}, "features has no place"),
         ("exponential", {"categories": 2}, "categories has no place"),
         ("exponential", {"target": "a*b"}, "rename the column"),
