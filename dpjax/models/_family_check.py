@@ -50,7 +50,7 @@ def _check(family: Family, kind: str, values: tuple) -> None:
 
 
 def _check_cdf(family: Family, theta: Any, eta: Any, mean: np.ndarray) -> None:
-    u = (jnp.arange(_POINTS) + 0.5) / _POINTS
+    u = jnp.asarray((np.arange(_POINTS) + 0.5) / _POINTS)
     v = _tried(family, "log_cdf", lambda: family.quantile(theta, u))
     tails = [
         np.exp(np.asarray(_tried(family, "log_cdf", lambda: jax.vmap(lambda x: family.log_cdf(eta, x))(v)))),
