@@ -61,7 +61,7 @@ def posteriors_figure(
     columns = min(columns, len(names))
     rows = math.ceil(len(names) / columns)
     height = 0.55 + 0.38 * len(posteriors)
-    figure = new_figure(3.3 * columns, (height + 0.75) * rows + 0.9)
+    figure = new_figure(max(3.3 * columns, 6.6), (height + 0.75) * rows + 0.9)
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
     looks = method_looks(posteriors)
     for axis, name in zip(axes, names, strict=False):
@@ -79,7 +79,7 @@ def posteriors_figure(
     handles = [legend_line(color=looks[m][0], linewidth=5, alpha=0.75, label=m) for m in posteriors]
     if any(item.prior_draws is not None for item in posteriors.values()):
         handles.append(legend_line(color=GREY, linewidth=1, label="prior"))
-    figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 6), frameon=False)
+    place_legend(figure, handles)
     return figure
 
 
@@ -155,7 +155,7 @@ def calibration_figure(
     handles = [legend_line(color=looks[m][0], linestyle=looks[m][1], linewidth=1.8, label=m) for m in values]
     patches = require("matplotlib.patches", "report", "drawing figures")
     handles.append(patches.Patch(color="#e3e3e3", label=f"{probability:.0%} simultaneous band"))
-    figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 5), frameon=False)
+    place_legend(figure, handles)
     return figure
 
 
@@ -229,6 +229,12 @@ def chosen_names(names: Sequence[str], parameters: Sequence[str] | None) -> list
     if unknown:
         raise InputError(f"parameters: {unknown[0]} is not one of {', '.join(names)}")
     return list(names if parameters is None else parameters)
+
+
+def place_legend(figure, handles) -> None:
+    """Legend below the panels, in as many columns as the width holds."""
+    columns = max(1, min(len(handles), int(figure.get_figwidth() / 1.9)))
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False)
 
 
 def new_figure(width: float, height: float):

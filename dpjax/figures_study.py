@@ -10,7 +10,7 @@ import numpy as np
 
 from dpjax.calibration import Calibration
 from dpjax.errors import InputError, require
-from dpjax.figures import GREY, chosen_names, legend_line, method_looks, new_figure
+from dpjax.figures import GREY, chosen_names, legend_line, method_looks, new_figure, place_legend
 from dpjax.posterior import Posterior
 
 #: Draws per chain that a trace shows.
@@ -194,4 +194,4 @@ def _legend(figure, methods, more: list) -> None:
         legend_line(color=styles[m][0], linestyle=styles[m][1], marker="o", markersize=3.5, label=m) for m in methods
     ]
     handles += more
-    figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 4), frameon=False)
+    place_legend(figure, handles)

@@ -144,7 +144,7 @@ def test_conjugate_draws_have_the_posteriors_laws():
 
 def test_multinomial_moments_counts_and_missing_category():
     model = Multinomial(DirichletPrior.create(concentration=[2.0, 3.0, 4.0]), (2, 0))
-    phi = jnp.asarray([0.3, -0.2])
+    phi = jnp.asarray([0.3, -0.2], jnp.float32)
     p = np.asarray(model.report(phi), np.float64)
     np.testing.assert_allclose(p.sum(), 1, rtol=1e-6)
     mean, covariance = model.moments(phi)
