@@ -238,7 +238,7 @@ class FamilyModel(Model):
         length: at least n (high - start) + 1 (static); laplace: Laplace noise (else Gaussian).
         """
         eta, start = self.natural(phi), self._lattice_start()
-        k = jnp.arange(length, dtype=phi.dtype)
+        k = jnp.arange(min(self.counts or length, length), dtype=phi.dtype)  # of one record
         v = start + k
         log_one = self.family.log_base(v) + eta[0] * v - self.family.log_partition(eta)
         one = jnp.where((v >= self.low) & (v <= self.high), jnp.exp(log_one), 0.0)
@@ -271,12 +271,13 @@ class FamilyModel(Model):
         low, high = lax.fori_loop(0, _TILTS, closer, (-steepest, steepest))
         rate = 0.5 * (low + high)
         log_p, log_total, _ = tilted(rate)
-        transform = jnp.fft.rfft(jnp.exp(log_p))
+        transform = jnp.fft.rfft(jnp.exp(log_p), length)
         turned = observed.n * jnp.angle(transform)
         size = jnp.abs(transform) ** observed.n
         law = jnp.fft.irfft(lax.complex(size * jnp.cos(turned), size * jnp.sin(turned)), length)
-        residual = (z - k) / b
-        log_noise = (-jnp.abs(residual) if laplace else -0.5 * residual**2) - rate * k
+        s = jnp.arange(length, dtype=phi.dtype)
+        residual = (z - s) / b
+        log_noise = (-jnp.abs(residual) if laplace else -0.5 * residual**2) - rate * s
         logs = jnp.log(jnp.maximum(law, jnp.finfo(phi.dtype).tiny)) + log_noise
         logs = jnp.where(law > 1e-15 * law.max(), logs, -jnp.inf)
         return jax.scipy.special.logsumexp(logs) + observed.n * log_total

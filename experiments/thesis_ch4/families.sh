@@ -15,11 +15,18 @@ for method in exact collapsed; do
   run poisson $method poisson $grid
   run geometric $method geometric $grid
   run exponential $method exponential $grid
-  run gamma $method gamma --option shape=2 $grid
+  run gamma $method gamma --option shape=2 --records 10,100,1000 --epsilon 0.1,1
 done
 run multinomial collapsed multinomial --categories 3 $grid
 run normal collapsed normal --records 100,1000 --epsilon 0.1,1
 run log-normal collapsed log-normal --records 100,1000 --epsilon 0.1,1
-# few counts: the exact law of the sum
-run poisson_few exact poisson --records 10 --epsilon 0.1,1,10
-run geometric_few exact geometric --records 10 --epsilon 0.1,1,10
+# 10 records and little noise: where the normal law of the sum is felt, and the exact one is not rejected
+few="--records 10 --epsilon 1,10,100"
+run binomial_few exact binomial $few
+run poisson_few exact poisson $few
+run geometric_few exact geometric $few
+run binomial_few collapsed binomial $few
+run poisson_few collapsed poisson $few
+run geometric_few collapsed geometric $few
+run exponential_few collapsed exponential $few
+run gamma_few collapsed gamma --option shape=2 $few
