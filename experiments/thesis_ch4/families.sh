@@ -15,11 +15,11 @@ for method in exact collapsed; do
   run poisson $method poisson $grid
   run geometric $method geometric $grid
   run exponential $method exponential $grid
-  run gamma $method gamma --option shape=2 --records 10,100,1000 --epsilon 0.1,1
+  run gamma $method gamma --option shape=2 --records 100,1000 --epsilon 0.1,1
 done
 run multinomial collapsed multinomial --categories 3 $grid
-run normal collapsed normal --records 100,1000 --epsilon 0.1,1
-run log-normal collapsed log-normal --records 100,1000 --epsilon 0.1,1
+run normal collapsed normal --records 1000 --epsilon 0.1,1
+run log-normal collapsed log-normal --records 1000 --epsilon 0.1,1
 # 10 records and little noise: where the normal law of the sum is felt, and the exact one is not rejected
 few="--records 10 --epsilon 1,10,100"
 run binomial_few exact binomial $few
