@@ -83,6 +83,11 @@ class Problems:
         object.__setattr__(self, "n", n)
         object.__setattr__(self, "scale", scale)
 
+    def observed(self) -> Observed:
+        """What samplers condition on, on the host in float64, problems first."""
+        n = self.n[:, None]
+        return Observed(self.z / self.scale, n / self.scale, np.sqrt(n) / self.scale, self.n)  # type: ignore[arg-type]
+
     def model_template(self) -> Model:
         """The model of one problem (leaves without the leading axis T)."""
         return jax.tree.map(lambda x: x[0], self.model) if self._batched() else self.model
@@ -303,13 +308,8 @@ class _Groups:
             x = x.reshape(plan.blocks * plan.devices, plan.problems_per_block, *x.shape[1:])
             return np.moveaxis(x, 1, -1)
 
-        z, n, scale = problems.z, problems.n, problems.scale
-        observed = Observed(
-            blocked(z / scale, self.state),
-            blocked(n[:, None] / scale, self.state),
-            blocked(np.sqrt(n)[:, None] / scale, self.work),
-            blocked(n, self.state),
-        )
+        dtypes = Observed(self.state, self.state, self.work, self.state)  # type: ignore[arg-type]
+        observed = Observed(*map(blocked, problems.observed(), dtypes))
         model = jax.tree.map(lambda x: blocked(x, self.work), problems.batched_model())
         width = len(problems.model_template().parameter_names)
         truth = np.zeros((count, width)) if self.truth is None else np.asarray(self.truth)

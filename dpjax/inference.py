@@ -104,7 +104,6 @@ def fit(
         one.mechanism,
         None if exact is None else np.asarray(exact, np.float64)[None],
     )
-    entry.check(problems)
     run = run_method(
         name,
         problems,

@@ -29,7 +29,7 @@ class Method:
     """How a method is run.
 
     make: noise in units of its scale -> sampler; fits: problems -> the sampler with what depends on them, or why the
-    method does not fit them; thin: default thinning; exact: needs the exact statistics; replaces: the field of
+    method does not fit them; thin: default thinning; replaces: the field of
     `Problems` that stands in the place of z; reference: a comparison whose convergence does not set the exit code;
     noise_aware: the posterior is one given the release;
     escalate: for successive reruns, (sampler, dimension) -> harder sampler, each with how many times more chains.
@@ -40,21 +40,26 @@ class Method:
     make: Callable[[Any], LaneSampler]
     fits: Callable[[Any, Problems], Any] = lambda sampler, problems: sampler
     thin: int = 1
-    exact: bool = False
     replaces: str | None = None
     reference: bool = True
     noise_aware: bool = True
     escalate: tuple[tuple[Callable[[Any, int], Any], int], ...] = ()
 
-    def check(self, problems: Problems) -> None:
-        """Refuse problems that the method is not made for.
+    @property
+    def exact(self) -> bool:
+        """Whether it needs the exact statistics."""
+        return self.replaces is not None
+
+    def check(self, problems: Problems) -> Any:
+        """The sampler for these problems (settings not applied), where the method is made for them.
 
         Raises:
             InputError: it does not fit the model, or needs exact statistics that are not there.
         """
-        self.sampler(problems)
+        sampler = self.sampler(problems)
         if self.replaces is not None and getattr(problems, self.replaces) is None:
             raise InputError(f"method {self.name!r} needs the exact statistics, which a release does not hold")
+        return sampler
 
     def sampler(self, problems: Problems) -> Any:
         """The sampler for these problems (settings not applied).
@@ -144,7 +149,6 @@ METHODS: dict[str, Method] = {
             "naive-untruncated",
             "naive with the noisy sums of all records, which no release holds: the thesis's baseline; simulations only",
             lambda noise: Conjugate("naive-untruncated"),
-            exact=True,
             noise_aware=False,
             replaces="untruncated",
         ),
@@ -152,7 +156,6 @@ METHODS: dict[str, Method] = {
             "non-private",
             "conjugate posterior of the exact statistics; simulations and public data only",
             lambda noise: Conjugate("non-private"),
-            exact=True,
             noise_aware=False,
             replaces="exact",
         ),
@@ -161,7 +164,6 @@ METHODS: dict[str, Method] = {
             "one-posterior sampling, private by itself (SPEC A18); binomial simulations only",
             lambda noise: OnePosteriorSampling(),
             fits=_ops,
-            exact=True,
             noise_aware=False,
             replaces="exact",
         ),
@@ -227,8 +229,7 @@ def run_method(
         InputError: unknown method or settings, or exact statistics missing.
     """
     method = method_named(name)
-    method.check(problems)
-    sampler = method.sampler(problems)
+    sampler = method.check(problems)
     known = {f.name for f in dataclasses.fields(sampler)} - {"name", "noise"}  # type: ignore[arg-type]
     unknown = set(settings or {}) - known
     if unknown:

@@ -15,7 +15,6 @@ import numpy as np
 
 from .engine import Problems, precision
 from .mechanisms import MECHANISMS
-from .models.base import Observed
 from .samplers.exact import Quadrature
 
 #: A mode counts if it holds this share of the posterior and rises this many times above the valley beside it.
@@ -69,9 +68,7 @@ def _program(sampler: Quadrature):
 
 def _tables(problems: Problems, sampler: Quadrature):
     last = lambda x: jnp.moveaxis(jnp.asarray(x, jnp.float64), 0, -1)
-    z, n, scale = problems.z, problems.n, problems.scale
-    observed = Observed(last(z / scale), last(n[:, None] / scale), last(np.sqrt(n)[:, None] / scale), last(n))
-    return _program(sampler)(jax.tree.map(last, problems.batched_model()), observed)
+    return _program(sampler)(*jax.tree.map(last, (problems.batched_model(), problems.observed())))
 
 
 def _modes(nodes, cdf, density, parameters) -> list[Mode]:

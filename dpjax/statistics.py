@@ -307,10 +307,7 @@ class RegressionStatistic(MonomialStatistic):
 
     @property
     def parameter_names(self) -> tuple[str, ...]:
-        """theta[0] is the intercept, theta[i] and mu_x[i] belong to feature i, tau2[i,j] to features i >= j."""
-        p = self.p
-        names = [f"theta[{i}]" for i in range(p + 1)] + ["sigma2"] + [f"mu_x[{i}]" for i in range(1, p + 1)]
-        return tuple(names + [f"tau2[{i},{j}]" for i in range(1, p + 1) for j in range(1, i + 1)])
+        return regression_parameters(self.p)
 
     def block(self) -> dict[str, Any]:
         return {"kind": self.kind, "features": self.features, "target": self.target, "intercept": True}
@@ -403,6 +400,13 @@ def split_name(name: str) -> tuple[str, tuple[int, ...]]:
     """Base and indices of a parameter's name: "tau2[2,1]" -> ("tau2", (2, 1)), "rate" -> ("rate", ())."""
     base, _, rest = name.partition("[")
     return base, tuple(int(i) for i in rest.rstrip("]").split(",") if i)
+
+
+def regression_parameters(p: int) -> tuple[str, ...]:
+    """Reported parameters of a regression with p features: theta[0] is the intercept, theta[i] and
+    mu_x[i] belong to feature i, tau2[i,j] to features i >= j."""
+    names = [f"theta[{i}]" for i in range(p + 1)] + ["sigma2"] + [f"mu_x[{i}]" for i in range(1, p + 1)]
+    return tuple(names + [f"tau2[{i},{j}]" for i in range(1, p + 1) for j in range(1, i + 1)])
 
 
 def index_pairs(p: int) -> tuple[tuple[int, int], ...]:

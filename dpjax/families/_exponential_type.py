@@ -2,17 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from .._lazy import LazyModule
-
-if TYPE_CHECKING:
-    import jax.numpy as jnp
-
-    from ..kernels import special
-else:
-    jnp = LazyModule("jax.numpy")
-    special = LazyModule("dpjax.kernels.special")
+from ._jax import jnp, special
 
 
 def log_exponential_integral(eta, low, high):

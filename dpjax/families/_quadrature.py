@@ -2,19 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from .._lazy import LazyModule
+from ._jax import jax, jnp, truncated
 from .base import Family
-
-if TYPE_CHECKING:
-    import jax
-    import jax.numpy as jnp
-
-    from ..kernels import truncated
-else:
-    jax, jnp = LazyModule("jax"), LazyModule("jax.numpy")
-    truncated = LazyModule("dpjax.kernels.truncated")
 
 
 class SummedFamily(Family):

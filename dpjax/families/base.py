@@ -14,19 +14,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-from .._lazy import LazyModule
 from ..errors import InputError
-
-if TYPE_CHECKING:
-    import jax
-    import jax.numpy as jnp
-
-    from ..kernels import special
-else:
-    jax, jnp = LazyModule("jax"), LazyModule("jax.numpy")
-    special = LazyModule("dpjax.kernels.special")
+from ._jax import jax, jnp, special
 
 _WEAK: Mapping[str, dict[str, float]] = {
     "gamma": {"shape": 1.0, "rate": 1.0},

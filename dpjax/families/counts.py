@@ -5,23 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from .._lazy import LazyModule
 from ._exponential_type import log_geometric_sum
+from ._jax import jax, jnp, special
 from ._quadrature import SummedFamily
 from .base import Family
-
-if TYPE_CHECKING:
-    import jax
-    import jax.numpy as jnp
-
-    from ..kernels import special
-else:
-    jax, jnp = LazyModule("jax"), LazyModule("jax.numpy")
-    special = LazyModule("dpjax.kernels.special")
 
 
 @dataclass(frozen=True)

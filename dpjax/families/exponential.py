@@ -4,21 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from .._lazy import LazyModule
 from ._exponential_type import log_exponential_integral
+from ._jax import jax, jnp, special
 from ._quadrature import SummedFamily
 from .base import Family, positive_option
-
-if TYPE_CHECKING:
-    import jax
-    import jax.numpy as jnp
-
-    from ..kernels import special
-else:
-    jax, jnp = LazyModule("jax"), LazyModule("jax.numpy")
-    special = LazyModule("dpjax.kernels.special")
 
 
 @dataclass(frozen=True)

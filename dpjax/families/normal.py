@@ -4,19 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-from .._lazy import LazyModule
+from ._jax import jax, jnp, special
 from ._quadrature import SummedFamily
-
-if TYPE_CHECKING:
-    import jax
-    import jax.numpy as jnp
-
-    from ..kernels import special
-else:
-    jax, jnp = LazyModule("jax"), LazyModule("jax.numpy")
-    special = LazyModule("dpjax.kernels.special")
 
 
 @dataclass(frozen=True)

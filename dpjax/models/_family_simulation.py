@@ -25,19 +25,9 @@ def simulate(model, key, phi, n):
         released, whole = sums
         v = model.family.sample(random.fold_in(key, k), theta, (CHUNK,))
         number = k.astype(phi.dtype) * CHUNK + jnp.arange(CHUNK, dtype=phi.dtype)
-        counts = (number < n).astype(phi.dtype)
-        t = model.family.statistic(v)
-        inside = (v >= model.low) & (v <= model.high)
-        if model.rule == "clamp":
-            c = model.family.statistic(jnp.clip(v, model.low, model.high))
-        else:
-            c = t * (inside | (model.rule == "none")).astype(phi.dtype)[None]
         # a product with 0 would keep a draw beyond the range of a float
-        some = counts[None] > 0
-        return (
-            released + jnp.where(some, c, jnp.zeros_like(c)).sum(1),
-            whole + jnp.where(some, t, jnp.zeros_like(t)).sum(1),
-        )
+        some = lambda x: jnp.where((number < n)[None], x, jnp.zeros_like(x)).sum(1)
+        return released + some(model.released_statistic(v)), whole + some(model.family.statistic(v))
 
     chunks = jnp.ceil(n / CHUNK).astype(jnp.int32)
     zero = jnp.zeros((model.statistic_dim,), phi.dtype)
@@ -61,12 +51,9 @@ def _simulate_counts(model, key, phi, n):
         # the last value before the tail is beyond the range of numbers takes all that are left
         share = jnp.where(jnp.isfinite(log_above) & jnp.isfinite(share), share, 1.0)
         here = random.binomial(random.fold_in(key, k.astype(jnp.int32)), left, share, dtype=phi.dtype)
-        t = model.family.statistic(k)
-        if model.rule == "clamp":
-            c = model.family.statistic(jnp.clip(k, model.low, model.high))
-        else:
-            c = jnp.where((k >= model.low) & (k <= model.high), t, jnp.zeros_like(t))
-        return k + 1.0, left - here, model.family.log_survival(eta, k), released + here * c, whole + here * t
+        above = model.family.log_survival(eta, k)
+        released = released + here * model.released_statistic(k)
+        return k + 1.0, left - here, above, released, whole + here * model.family.statistic(k)
 
     zero = jnp.zeros_like(phi[0])
     sums = jnp.zeros((model.statistic_dim,), phi.dtype)

@@ -54,6 +54,10 @@ class Model:
     #: The prior as a pytree of its own, where the model has one.
     prior: Any
 
+    def astype(self, dtype):
+        """The same model with leaves of another dtype."""
+        return jax.tree.map(lambda x: jnp.asarray(x, dtype), self)
+
     # ---- each model writes these -------------------------------------------------------------------------
     @property
     def dim(self) -> int:

@@ -24,7 +24,8 @@ from ..kernels.symmetric import cholesky, sweep
 from ..kernels.truncated import mixture_cross_covariance, mixture_moments, truncated_moments
 from . import _family_simulation as simulation
 from ._family_sums import summed_lanes
-from .base import Model, Observed, over_lanes
+from ._prior_model import PriorModel
+from .base import Observed, over_lanes
 
 #: Variance of the untruncated statistic given the released one, never taken smaller than this share of its own:
 #: its exact size does not matter for the posterior (see `FamilyModel.log_weight`), a number that is all rounding does.
@@ -49,7 +50,7 @@ class Joint(NamedTuple):
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class FamilyModel(Model):
+class FamilyModel(PriorModel):
     """Prior (a pytree), bounds of v as leaves `[]`; static: the family, the rule ("none", "clamp", "redact") and, for
     counts from 0 with few of them up to `high`, how many (0: not so), which are then summed one by one.
     """
@@ -75,10 +76,6 @@ class FamilyModel(Model):
         return self.rule == "redact"
 
     @property
-    def dim(self) -> int:
-        return self.prior.dim
-
-    @property
     def statistic_dim(self) -> int:
         return len(self.family.powers)
 
@@ -86,27 +83,7 @@ class FamilyModel(Model):
     def parameter_names(self) -> tuple[str, ...]:
         return self.family.parameters
 
-    def as_dict(self) -> dict[str, Any]:
-        return self.prior.as_dict()
-
-    def astype(self, dtype) -> FamilyModel:
-        """The same model with leaves of another dtype."""
-        return jax.tree.map(lambda x: jnp.asarray(x, dtype), self)
-
     # ---- prior --------------------------------------------------------------------------------------------------
-    def log_prior(self, phi):
-        return self._like(phi).prior.log_density(phi)
-
-    def report(self, phi):
-        return self.prior.constrain(phi)
-
-    def _like(self, phi) -> FamilyModel:
-        """The model in the dtype of phi: positions may be in 64 bits where the rest is not."""
-        return self.astype(phi.dtype)
-
-    def prior_center(self):
-        return self.prior.center()
-
     def prior_starts(self):
         """Two starts [2, P]: a redacted statistic can have come from small parameters or from large ones (B4)."""
         center = self.prior_center()
@@ -114,9 +91,6 @@ class FamilyModel(Model):
             return jnp.stack([center, center])
         sd = 1.0 / jnp.sqrt(jnp.diagonal(self.prior_precision()))
         return jnp.stack([center - 2.0 * sd, center + 2.0 * sd])
-
-    def sample_prior(self, key):
-        return self.prior.sample(key)
 
     def natural(self, phi):
         """Natural parameters eta [S]."""
@@ -144,7 +118,7 @@ class FamilyModel(Model):
         eta = self.natural(phi)
         if not self.truncated:
             return self._whole(eta)
-        masses, means, covariance = self._like(phi)._regions(eta)
+        masses, means, covariance = self.astype(phi.dtype)._regions(eta)
         return mixture_moments(masses, means, _only_inside(covariance))
 
     def joint(self, phi) -> Joint:
@@ -286,6 +260,15 @@ class FamilyModel(Model):
         """`lattice_log_likelihood`, last axis over chains."""
         return over_lanes(lambda model, x, o: model.lattice_log_likelihood(x, o, length, laplace))(self, phi, observed)
 
+    def released_statistic(self, v):
+        """What records with values v contribute to the released sums: t(v), clamped or redacted."""
+        if self.rule == "clamp":
+            return self.family.statistic(jnp.clip(v, self.low, self.high))
+        t = self.family.statistic(v)
+        if self.rule == "none":
+            return t
+        return jnp.where(jnp.broadcast_to((v >= self.low) & (v <= self.high), t.shape), t, jnp.zeros_like(t))
+
     # ---- simulation -------------------------------------------------------------------------------------------------
     @property
     def records_drawn(self) -> bool:
@@ -298,16 +281,10 @@ class FamilyModel(Model):
         return simulation.simulate_clt(self, key, phi, n)
 
     # ---- the conjugate half: what Gibbs samplers use ------------------------------------------------------------
-    metropolis = True
-
     @property
     def complete_randoms(self) -> int:
         """Standard normals that `complete_lanes` takes."""
         return self.statistic_dim if self.truncated else 0
-
-    @property
-    def conjugate_randoms(self) -> tuple[int, int]:
-        return self.prior.randoms
 
     def valid_lanes(self, mean_statistic):
         """Nearest mean of t that records could have: inside the support, mean of squares at least the square (B11)."""

@@ -31,6 +31,7 @@ from ..kernels.products import (
     product_pullback,
 )
 from ..kernels.symmetric import gram_lanes, matmul_lanes, matvec_lanes, take
+from ..statistics import regression_parameters
 from . import _regression_conjugate as conjugate
 from . import _regression_simulation as simulation
 from ._hyperparameters import check_sizes, matrix, positive, vector
@@ -136,10 +137,6 @@ class LinearRegression(Model):
             dtype=dtype,
         )
 
-    def astype(self, dtype) -> LinearRegression:
-        """The same prior with leaves of another dtype."""
-        return jax.tree.map(lambda x: jnp.asarray(x, dtype), self)
-
     def as_dict(self) -> dict:
         """Hyperparameters by name as plain lists and floats (the layout of `prior.toml`)."""
         plain = {f.name: np.asarray(getattr(self, f.name), np.float64).tolist() for f in fields(self)}
@@ -161,7 +158,7 @@ class LinearRegression(Model):
 
     @property
     def parameter_names(self) -> tuple[str, ...]:
-        return parameter_names(self.p)
+        return regression_parameters(self.p)
 
     # ---- coordinates ---------------------------------------------------------------------------------------
     def _split(self, phi):
@@ -382,9 +379,3 @@ class LinearRegression(Model):
 _moments = batch_last(lambda model, phi: model.moments_lanes(phi))
 _log_prior = batch_last(lambda model, phi: model.log_prior_lanes(phi))
 _report = batch_last(lambda model, phi: model.report_lanes(phi))
-
-
-def parameter_names(p: int) -> tuple[str, ...]:
-    """Reported parameters of a regression with p features: theta, sigma2, mu_x, tau2 (DESIGN section 9)."""
-    names = [f"theta[{i}]" for i in range(p + 1)] + ["sigma2"] + [f"mu_x[{i}]" for i in range(1, p + 1)]
-    return tuple(names + [f"tau2[{i},{j}]" for i in range(1, p + 1) for j in range(1, i + 1)])

@@ -11,13 +11,13 @@ import numpy as np
 from jax import random
 
 from ..kernels.symmetric import cholesky, matvec_lanes
-from .base import Model
+from ._prior_model import PriorModel
 from .priors import DirichletPrior
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class Multinomial(Model):
+class Multinomial(PriorModel):
     """prior: `DirichletPrior`; released: the counts that are published (static), all K or all but one.
 
     The covariance of all K counts is singular, so it is never inverted: samplers use it in gain form with a factor.
@@ -38,10 +38,6 @@ class Multinomial(Model):
         return self.prior.concentration.shape[0]
 
     @property
-    def dim(self) -> int:
-        return self.categories - 1
-
-    @property
     def statistic_dim(self) -> int:
         return len(self.released)
 
@@ -49,29 +45,10 @@ class Multinomial(Model):
     def parameter_names(self) -> tuple[str, ...]:
         return tuple(f"p[{k}]" for k in range(self.categories))
 
-    def as_dict(self) -> dict[str, Any]:
-        return self.prior.as_dict()
-
-    def astype(self, dtype) -> Multinomial:
-        """The same model with leaves of another dtype."""
-        return jax.tree.map(lambda x: jnp.asarray(x, dtype), self)
-
-    def log_prior(self, phi):
-        return self.astype(phi.dtype).prior.log_density(phi)
-
-    def report(self, phi):
-        return self.prior.constrain(phi)
-
-    def prior_center(self):
-        return self.prior.center()
-
     def prior_precision(self):
         """diag(alpha) - alpha alpha' / sum, over the first K - 1."""
         alpha = self.prior.concentration
         return jnp.diag(alpha[:-1]) - jnp.outer(alpha[:-1], alpha[:-1]) / alpha.sum()
-
-    def sample_prior(self, key):
-        return self.prior.sample(key)
 
     @property
     def _index(self) -> np.ndarray:
@@ -108,16 +85,6 @@ class Multinomial(Model):
         return released, released
 
     # ---- conjugate half ---------------------------------------------------------------------------------------------
-    metropolis = True
-
-    @property
-    def complete_randoms(self) -> int:
-        return 0
-
-    @property
-    def conjugate_randoms(self) -> tuple[int, int]:
-        return self.prior.randoms
-
     def _all(self, shares):
         """Shares of all K categories `[K, B]` from the released ones."""
         if self._missing is None:
@@ -136,9 +103,6 @@ class Multinomial(Model):
         return self.prior.replace(concentration=jnp.maximum(alpha, self.prior.concentration)).draw_lanes(
             keys, normals, uniforms
         )
-
-    def complete_lanes(self, phi, c, n, normals, independent: bool = False):
-        return c
 
     def log_weight_lanes(self, phi, c, whole, valid, n):
         """log N(c; n records at phi) - n sum of valid log p; quadratic form and determinant in closed form."""
