@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from dpjax.experiment import run
     from dpjax.inference import fit
     from dpjax.posterior import Posterior
+    from dpjax.precompilation import precompile
 
 __version__ = "0.1.0"
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "Release",
     "calibrate",
     "fit",
+    "precompile",
     "release",
     "run",
 ]
@@ -38,6 +40,7 @@ _LAZY = {
     "Posterior": "dpjax.posterior",
     "calibrate": "dpjax.calibration",
     "fit": "dpjax.inference",
+    "precompile": "dpjax.precompilation",
     "run": "dpjax.experiment",
 }
 

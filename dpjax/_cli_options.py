@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import time
 import traceback
@@ -25,6 +26,22 @@ OK, NOT_TRUSTED, BAD_INPUT, INTERNAL, INTERRUPTED = 0, 1, 2, 3, 130
 T = TypeVar("T")
 
 Force = Annotated[bool, typer.Option("--force", help="Overwrite output files.")]
+Seed = Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of everything random.")]
+Prior = Annotated[
+    Path | None, typer.Option("--prior", metavar="TOML", help="Prior, in the units of the release (scaled if it is).")
+]
+Chains = Annotated[int, typer.Option(help="Chains per problem.")]
+Draws = Annotated[int, typer.Option(help="Draws kept per chain.")]
+Method = Annotated[
+    str | None,
+    typer.Option(
+        help="exact, collapsed, gibbs, gibbs-literal, naive; in simulations also naive-untruncated, non-private, ops. "
+        "Default: exact where the model has one parameter, else collapsed."
+    ),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No line of progress (there is none but on a terminal).")]
+Devices = Annotated[int | None, typer.Option(min=1, help="Devices to use; on CPU one per core if not given.")]
+Platform = Annotated[str | None, typer.Option(metavar="cpu|gpu|tpu", help="Where to run; JAX's choice if not given.")]
 Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write every number printed.")]
 
 
@@ -163,36 +180,83 @@ def check_outputs(
 
 # ---- progress and warnings -----------------------------------------------------------------------------------
 class Bar:
-    """A progress bar, redrawn in place between blocks of steps; silent when the stream is no terminal."""
+    """One line of progress, redrawn in place between segments of steps; silent when the stream is no terminal."""
 
-    def __init__(self, stream: Any = None, width: int = 30):
+    def __init__(self, stream: Any = None, width: int = 20):
         self.stream = sys.stderr if stream is None else stream
         self.width = width
         self.shown = False
         self.active = self.stream.isatty()
-        self.begin = time.monotonic()
+        self.label = ""
+        self.begin, self.done = 0.0, 0
 
-    def __call__(self, label: str, done: int, total: int) -> None:
-        """Show that `done` of `total` parts of the job `label` are done."""
+    def __call__(self, label: str, progress: Any) -> None:
+        """Show how far the job `label` is (`dpjax.engine.Progress`)."""
         if not self.active:
             return
-        full = self.width * done // max(total, 1)
-        seconds = time.monotonic() - self.begin
-        text = f"{label[:24]:<24} [{'#' * full}{'.' * (self.width - full)}] {done}/{total}  {seconds:.0f} s"
-        self.stream.write("\r" + text[:79].ljust(79))
+        now = time.monotonic()
+        if label != self.label:
+            self.label, self.begin, self.done = label, now, progress.done
+        share = min(progress.done / max(progress.total, 1), 1.0)
+        full = int(self.width * share)
+        parts = [f"{label[:24]:<24} [{'#' * full}{'.' * (self.width - full)}] {share:4.0%}"]
+        if now > self.begin and progress.done > self.done:
+            rate = (progress.done - self.done) / (now - self.begin)
+            parts.append(f"ETA {_clock((progress.total - progress.done) / rate)}")
+            parts.append(f"{_short(rate)} steps/s")
+        if progress.rhat is not None:
+            parts.append(f"R-hat {progress.rhat:.2f}")
+        if progress.ess is not None:
+            parts.append(f"ESS {progress.ess:.0f}")
+        columns = shutil.get_terminal_size((100, 24)).columns - 1
+        self.stream.write("\r" + "  ".join(parts)[:columns].ljust(columns))
         self.stream.flush()
         self.shown = True
 
-    def labelled(self, label: str) -> Callable[[int, int], None]:
-        """The same bar as a callback of (done, total)."""
-        return lambda done, total: self(label, done, total)
+    def labelled(self, label: str) -> Callable[[Any], None]:
+        """The same bar as a callback of the progress alone."""
+        return lambda progress: self(label, progress)
 
     def clear(self) -> None:
         """Wipe the bar's line."""
         if self.shown:
-            self.stream.write("\r" + " " * 79 + "\r")
+            columns = shutil.get_terminal_size((100, 24)).columns - 1
+            self.stream.write("\r" + " " * columns + "\r")
             self.stream.flush()
             self.shown = False
+
+
+#: The bar of the process.
+BAR = Bar()
+
+
+def prepare(bar: Bar, devices: int | None, platform: str | None, quiet: bool) -> None:
+    """What commands that use JAX do first.
+
+    Raises:
+        InputError: the devices asked for are not there.
+    """
+    from dpjax._runtime import check_devices, prepare_jax
+
+    bar.active = bar.active and not quiet
+    prepare_jax(devices, platform)
+    if devices is not None or platform is not None:
+        check_devices(devices, platform)
+
+
+def _clock(seconds: float) -> str:
+    """Time left: 0:07, 12:30, 3:05:00."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def _short(rate: float) -> str:
+    """A rate with a unit: 870, 12k, 3.4M."""
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if rate >= size:
+            return f"{rate / size:.1f}{unit}"
+    return f"{rate:.0f}"
 
 
 @contextmanager

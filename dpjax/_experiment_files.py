@@ -41,6 +41,7 @@ _OWN = (
     "results.json",
     "results.txt",
     "parts/*.npz",
+    "parts/*.ckpt",
 )
 
 

@@ -10,7 +10,12 @@ from .errors import InputError
 
 #: Lanes per block that keep a block's matrices in the L2 cache, by number of statistics (measured on CPU).
 _LANES_BY_STATISTICS = ((5, 512), (9, 320), (14, 192), (20, 128), (35, 64))
+#: Lanes per block on an accelerator: few, large blocks, since each step is launched once per block.
+_LANES_ELSEWHERE = 65536
 _BLOCKS_PER_CALL = 8
+#: Blocks are cut for at least this many devices, so that up to as many give the same bits; not into blocks of fewer
+#: lanes than the second number, which would leave vector units idle.
+_AT_LEAST_DEVICES, _FEWEST_LANES = 4, 128
 #: What one host call costs, in steps (used to weigh few calls against steps thrown away).
 _CALL_COST = 2
 
@@ -33,22 +38,32 @@ class Layout:
 def layout(
     count: int, chains: int, statistics: int, devices: int, chains_per_batch: int | None, most: int | None = None
 ) -> Layout:
-    """Choose block sizes: cache-sized blocks of at most `most` lanes, little padding, few distinct shapes."""
+    """Choose block sizes: cache-sized blocks of at most `most` lanes, little padding, few distinct shapes.
+
+    The width of a block does not depend on the number of devices (up to four), and neither do the draws: XLA may round
+    differently for another width, though it hardly ever does at multiples of 16 lanes.
+    """
+    on_cpu = jax.default_backend() == "cpu"
     if chains_per_batch is not None:
         if chains_per_batch < chains:
             raise InputError(f"chains_per_batch must be at least chains = {chains}; got {chains_per_batch}")
         per_block = chains_per_batch // chains
     else:
-        lanes = next((w for d, w in _LANES_BY_STATISTICS if statistics <= d), 64)
-        if jax.default_backend() != "cpu":
-            lanes = 65536
+        lanes = next((w for d, w in _LANES_BY_STATISTICS if statistics <= d), 64) if on_cpu else _LANES_ELSEWHERE
         widest = max(1, min(lanes, most or lanes) // chains)
-        blocks = -(-count // (devices * widest))
-        per_block = -(-count // (devices * blocks))
+        blocks = -(-count // widest)
+        spread = max(devices, _AT_LEAST_DEVICES) if on_cpu else devices
+        while spread > max(devices, 2) and count * chains < spread * _FEWEST_LANES:
+            spread //= 2
+        if count >= spread:
+            blocks = -(-blocks // spread) * spread
+        per_block = -(-count // blocks)
         step = 16 if per_block > 16 else (4 if per_block > 4 else 1)
         per_block = -(-per_block // step) * step
-    blocks = min(_BLOCKS_PER_CALL, -(-count // (devices * per_block)))
-    calls = -(-count // (devices * per_block * blocks))
+    total = -(-count // per_block)
+    devices = min(devices, total)
+    calls = -(-total // (devices * _BLOCKS_PER_CALL))
+    blocks = -(-total // (devices * calls))
     return Layout(chains, per_block, blocks, devices, calls)
 
 

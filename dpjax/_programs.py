@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,13 +15,48 @@ from jax import lax, random
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as Spec
 
-from .samplers.base import LaneSampler
+from . import _hosts, _reducers
+from .samplers.base import KEY_BLOCK, LaneSampler
 
-#: Steps whose keys come from one split. Part of the definition of a chain's random numbers: do not tune.
-KEY_BLOCK = 20
+KEY_KIND = "threefry2x32"
 _PROGRAMS: dict[Any, Any] = {}
 #: Number of times a program was traced (tests count them).
 TRACES = {"init": 0, "segment": 0}
+
+
+class Inputs(NamedTuple):
+    """What a block of problems is: model, observed statistics, true parameters (zeros if unknown), one threefry key
+    per chain as two words `[2, lanes]`; all with blocks as the leading axis."""
+
+    model: Any
+    observed: Any
+    truth: Any
+    keys: Any
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How many steps: segments of `segment` steps, `warm` of them before `sample` that count; draws kept every `thin`
+    steps; streaming (`stream`) sums draws over `per_batch` segments instead of keeping them."""
+
+    segment: int
+    thin: int
+    stream: bool
+    warm: int
+    sample: int
+    per_batch: int
+
+    @property
+    def calls(self) -> int:
+        return self.warm + self.sample
+
+
+class Programs(NamedTuple):
+    """Compiled start and segment, and the seconds that compiling took just now."""
+
+    init: Any
+    segment: Any
+    seconds: float
 
 
 def _lanes(x, chains: int):
@@ -27,41 +64,42 @@ def _lanes(x, chains: int):
     return jnp.tile(x, (1,) * (x.ndim - 1) + (chains,))
 
 
-def _init_block(sampler: LaneSampler, chains: int, model, observed, keys):
+def _typed(words):
+    return random.wrap_key_data(jnp.moveaxis(words, 0, -1), impl=KEY_KIND)
+
+
+def _init_block(sampler: LaneSampler, chains: int, model, observed, truth, words):
     TRACES["init"] += 1
     model, observed = jax.tree.map(lambda x: _lanes(x, chains), (model, observed))
-    first = jax.vmap(lambda k: random.fold_in(k, np.uint32(0xFFFFFFFF)))(keys)
+    first = jax.vmap(lambda k: random.fold_in(k, np.uint32(0xFFFFFFFF)))(_typed(words))
     return sampler.init_lanes(model, observed, first, chains)
 
 
 def _segment_block(
-    sampler: LaneSampler,
-    chains: int,
-    steps: int,
-    thin: int,
-    stream: bool,
-    first,
-    model,
-    observed,
-    truth,
-    keys,
-    carry,
+    sampler: LaneSampler, chains: int, plan: Schedule, first, model, observed, truth, words, carry, bins
 ):
-    """Run `steps` steps of one block; returns the carry and the thinned draws or their sums."""
+    """Run one segment of one block; returns the carry and a `_reducers.Segment`."""
     TRACES["segment"] += 1
     model, observed = jax.tree.map(lambda x: _lanes(x, chains), (model, observed))
+    keys = _typed(words)
+    thin = plan.thin
     per_chunk = max(thin, KEY_BLOCK)
+    adapt = getattr(sampler, "adapt_lanes", None)
 
     def key_block(carry, block):
         block_keys = jax.vmap(lambda k: random.fold_in(k, block))(keys)
         step_keys = jax.vmap(lambda k: random.split(k, KEY_BLOCK), out_axes=1)(block_keys)
+        # words apart, lanes last: interleaved, as keys lie, they make every draw load them one by one
+        words = jnp.moveaxis(random.key_data(step_keys), -1, 1)
         index = (block * KEY_BLOCK).astype(jnp.int32) + jnp.arange(KEY_BLOCK, dtype=jnp.int32)
 
         def step(carry, x):
-            carry, draw = sampler.iterate_lanes(model, observed, carry, x[0], x[1], chains)
-            return carry, draw
+            carry, draw = sampler.iterate_lanes(model, observed, carry, _typed(x[0]), x[1], chains)
+            return carry, (draw, sampler.position_lanes(carry) if adapt else ())  # type: ignore[attr-defined]
 
-        carry, draws = lax.scan(step, carry, (step_keys, index))
+        carry, (draws, positions) = lax.scan(step, carry, (words, index))
+        if adapt:
+            carry = adapt(model, observed, carry, positions, index[-1] + 1, chains)
         kept = draws.parameters[thin - 1 :: thin] if thin <= KEY_BLOCK else draws.parameters[-1:]
         return carry, (kept, draws.acceptance.mean(0), draws.divergent.sum(0, dtype=jnp.int32))
 
@@ -75,16 +113,12 @@ def _segment_block(
         )
         return carry, (kept[-1], acceptance.mean(0), divergent.sum(0, dtype=jnp.int32))
 
-    carry, (kept, acceptance, divergent) = lax.scan(chunk, carry, jnp.arange(steps // per_chunk, dtype=jnp.uint32))
+    chunks = jnp.arange(plan.segment // per_chunk, dtype=jnp.uint32)
+    carry, (kept, acceptance, divergent) = lax.scan(chunk, carry, chunks)
     kept = kept.reshape(-1, *kept.shape[2:])  # [draws, K, B]
-    acceptance, divergent = acceptance.mean(0), divergent.sum(0, dtype=jnp.int32)
-    finite = sampler.finite_lanes(carry)
-    if stream:
-        target = _lanes(truth, chains)
-        shifted = kept - target[None]
-        below = (shifted < 0).sum(0, dtype=jnp.int32)
-        return carry, (shifted.mean(0), (shifted * shifted).mean(0), below, acceptance, divergent, finite)
-    return carry, (kept, acceptance, divergent, finite)
+    counts = (acceptance.mean(0), divergent.sum(0, dtype=jnp.int32), sampler.finite_lanes(carry))
+    target = _lanes(truth, chains)
+    return carry, _reducers.reduce(kept, target, jax.tree.map(lambda x: _lanes(x, chains), bins), counts, plan.stream)
 
 
 def _spread(function: Callable, devices: int) -> Callable:
@@ -95,7 +129,7 @@ def _spread(function: Callable, devices: int) -> Callable:
 
     if devices == 1:
         return mapped
-    mesh = Mesh(np.array(jax.devices()[:devices]), ("blocks",))
+    mesh = _mesh(devices)
 
     def spread(shared, *blocked):
         specs = (Spec(), *([Spec("blocks")] * len(blocked)))
@@ -106,71 +140,65 @@ def _spread(function: Callable, devices: int) -> Callable:
     return spread
 
 
-def compiled(tag, function, args, donate: tuple[int, ...] = ()) -> tuple[Any, float]:
-    """Compile once per (tag, shapes); returns the executable and the seconds spent compiling now."""
-    leaves, tree = jax.tree.flatten(args)
-    signature = (tag, tree, tuple((x.shape, str(x.dtype)) for x in leaves), jax.config.jax_enable_x64)  # type: ignore[attr-defined]
-    if signature in _PROGRAMS:
-        return _PROGRAMS[signature], 0.0
-    start = time.perf_counter()
-    _PROGRAMS[signature] = jax.jit(function, donate_argnums=donate).lower(*args).compile()
-    return _PROGRAMS[signature], time.perf_counter() - start
+def _mesh(devices: int) -> Mesh:
+    return Mesh(np.array(jax.devices()[:devices]), ("blocks",))
 
 
 def place(tree, devices: int):
-    """Put block-major arrays onto the devices (blocks are the leading axis)."""
+    """Put block-major arrays onto the devices, those of other processes included (blocks are the leading axis)."""
     if devices == 1:
         return jax.tree.map(jnp.asarray, tree)
-    mesh = Mesh(np.array(jax.devices()[:devices]), ("blocks",))
-    return jax.tree.map(lambda x: jax.device_put(x, NamedSharding(mesh, Spec("blocks"))), tree)
+    sharding = NamedSharding(_mesh(devices), Spec("blocks"))
+    if _hosts.count() == 1:
+        return jax.tree.map(lambda x: jax.device_put(x, sharding), tree)
+
+    def one(x):
+        x = np.asarray(x)
+        return jax.make_array_from_callback(x.shape, sharding, lambda index: x[index])
+
+    return jax.tree.map(one, tree)
 
 
-def run_group(sampler, plan, args, segment, thin, stream, warm_calls, sample_calls, per_batch, progress):
-    """All segments of one group of blocks; returns seconds, compile seconds and what was kept.
+def shared(value, devices: int):
+    """A number that every device, of every process, has."""
+    if _hosts.count() == 1:
+        return value
+    return jax.device_put(value, NamedSharding(_mesh(devices), Spec()))
 
-    Stored draws are kept segment by segment; streamed sums are added up over `per_batch` segments, so that their
-    number does not grow with the number of draws.
+
+def _abstract(tree, devices: int):
+    """Shapes of block-major arrays with where they will lie."""
+    if devices == 1:
+        return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), tree)
+    sharding = NamedSharding(_mesh(devices), Spec("blocks"))
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), tree)
+
+
+def compiled(sampler: LaneSampler, chains: int, devices: int, plan: Schedule, inputs: Inputs, bins) -> Programs:
+    """Both programs, compiled side by side, once per (sampler, layout, shapes).
+
+    Args:
+        inputs, bins: arrays, or their shapes (`jax.ShapeDtypeStruct`): nothing is run.
     """
-    model, observed, truth, keys = args
-    chains = plan.chains
-    tag = (sampler, chains, plan.devices)
-    zero = jnp.zeros((), jnp.uint32)
-    init, spent_compiling = compiled(
-        ("init", *tag),
-        _spread(lambda _, m, o, k: _init_block(sampler, chains, m, o, k), plan.devices),
-        (zero, model, observed, keys),
-    )
     start = time.perf_counter()
-    carry = jax.block_until_ready(init(zero, model, observed, keys))
-    spent = time.perf_counter() - start
-    program, more = compiled(
-        ("segment", *tag, segment, thin, stream),
-        _spread(
-            lambda first, m, o, t, k, c: _segment_block(sampler, chains, segment, thin, stream, first, m, o, t, k, c),
-            plan.devices,
-        ),
-        (zero, model, observed, truth, keys, carry),
-        donate=(5,),
-    )
-    kept = []
-    start = time.perf_counter()
-    for call in range(warm_calls + sample_calls):
-        first = jnp.asarray(call * (segment // KEY_BLOCK), jnp.uint32)
-        carry, out = program(first, model, observed, truth, keys, carry)
-        if call >= warm_calls:
-            if stream and (call - warm_calls) % per_batch:
-                kept[-1] = _add(kept[-1], out)
-            else:
-                kept.append(out)
-        if progress is not None:
-            jax.block_until_ready(carry)
-            progress(call + 1)
-    jax.block_until_ready((carry, kept))
-    spent += time.perf_counter() - start
-    return spent, spent_compiling + more, [jax.tree.map(np.asarray, out) for out in kept]
-
-
-@jax.jit
-def _add(total, out):
-    """Sum of two segments' sums (the flags of finite lanes: both)."""
-    return (*(a + b for a, b in zip(total[:-1], out[:-1], strict=True)), total[-1] & out[-1])
+    inputs, bins = _abstract((inputs, bins), devices)
+    leaves, tree = jax.tree.flatten((inputs, bins))
+    shapes = tuple((x.shape, str(x.dtype)) for x in leaves)
+    tag = (sampler, chains, devices, tree, shapes, jax.config.jax_enable_x64)  # type: ignore[attr-defined]
+    first = jax.ShapeDtypeStruct((), jnp.uint32)
+    if devices > 1:
+        first = jax.ShapeDtypeStruct((), jnp.uint32, sharding=NamedSharding(_mesh(devices), Spec()))
+    known = _PROGRAMS.get(("init", *tag)), _PROGRAMS.get(("segment", plan, *tag))
+    if all(known):
+        return Programs(*known, 0.0)
+    init = jax.jit(_spread(lambda _, *block: _init_block(sampler, chains, *block), devices)).lower(first, *inputs)
+    carry = _abstract(init.out_info, devices)
+    segment = jax.jit(
+        _spread(lambda number, *block: _segment_block(sampler, chains, plan, number, *block), devices),
+        donate_argnums=(5,),
+    ).lower(first, *inputs, carry, bins)
+    with ThreadPoolExecutor(2) as pool:  # XLA compiles outside of the interpreter's lock
+        waiting = [None if done else pool.submit(low.compile) for done, low in zip(known, (init, segment), strict=True)]
+        found = [done or job.result() for done, job in zip(known, waiting, strict=True)]  # type: ignore[union-attr]
+    _PROGRAMS[("init", *tag)], _PROGRAMS[("segment", plan, *tag)] = found
+    return Programs(found[0], found[1], time.perf_counter() - start)

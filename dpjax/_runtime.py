@@ -18,19 +18,53 @@ from dpjax.errors import InputError
 
 #: Environment variable: a folder for compiled programs, or one of `_OFF`.
 CACHE_VARIABLE = "DPJAX_CACHE"
+_PLATFORMS = {"cpu": "cpu", "gpu": "cuda", "tpu": "tpu"}
 _OFF = ("", "0", "off", "none", "no", "false")
 _PACKAGES = ("jax", "jaxlib", "numpy", "scipy", "blackjax", "opendp", "arviz", "matplotlib", "scikit-learn")
 
 
-def prepare_jax() -> None:
-    """Set devices and cache by environment variables; what the user has set stands. No effect once JAX is loaded."""
+def prepare_jax(devices: int | None = None, platform: str | None = None) -> None:
+    """Set devices and cache by environment variables; what the user has set stands. No effect once JAX is loaded.
+
+    Args:
+        devices: how many devices a CPU is cut into; None: one per core.
+        platform: "cpu", "gpu" or "tpu"; None leaves the choice to JAX.
+
+    Raises:
+        InputError: another platform, or JAX has none of its devices.
+    """
+    if platform is not None and platform not in _PLATFORMS:
+        raise InputError(f"platform must be one of {', '.join(_PLATFORMS)}; got {platform!r}")
     if "jax" in sys.modules:
         return
     flags = os.environ.get("XLA_FLAGS", "")
     chosen = "xla_force_host_platform_device_count" in flags or "JAX_NUM_CPU_DEVICES" in os.environ
     if not chosen:
         # XLA:CPU does not use a second core well by itself: chains are spread over one device per core
-        os.environ["XLA_FLAGS"] = f"{flags} --xla_force_host_platform_device_count={cores()}".strip()
+        os.environ["XLA_FLAGS"] = f"{flags} --xla_force_host_platform_device_count={devices or cores()}".strip()
+    _prepare_cache()
+    if platform is not None:
+        os.environ["JAX_PLATFORMS"] = _PLATFORMS[platform]
+
+
+def check_devices(devices: int | None, platform: str | None) -> None:
+    """Refuse, before any work, devices that are not there. Loads JAX and starts it.
+
+    Raises:
+        InputError: the platform has no devices here, or fewer than asked for.
+    """
+    import jax
+
+    try:
+        available = len(jax.devices())
+    except RuntimeError:
+        name = platform or os.environ.get("JAX_PLATFORMS", "")
+        raise InputError(f"platform {name}: JAX finds no such device") from None
+    if devices is not None and devices > available:
+        raise InputError(f"devices must lie in 1..{available}; got {devices}")
+
+
+def _prepare_cache() -> None:
     folder = cache_folder()
     if folder is not None and "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         try:

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from . import calibration_statistics as statistics
+from ._checkpoint import Checkpoint
 from .calibration_statistics import Ranks
-from .diagnostics import Diagnostics, batch_means_ess, split_rhat
-from .engine import Run
+from .diagnostics import Diagnostics
+from .engine import Progress, Run
 from .errors import InputError
 from .methods import check_seed, method_named, run_method
 from .simulation import Study, positive, whole
@@ -146,7 +147,8 @@ def calibrate(
     mmd: bool = True,
     seed: int = 0,
     chains_per_batch: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    devices: int | None = None,
+    progress: Callable[[Progress], None] | None = None,
 ) -> Calibration:
     """Simulate data sets from the prior, infer each, and test whether the truth's ranks are uniform.
 
@@ -157,7 +159,7 @@ def calibrate(
         method: one of `dpjax.methods.METHODS`; None is the model's default.
         features, bounds, rule, categories, released, options, mechanism, delta, sensitivity, prior, simulate, clip:
             what is simulated; `dpjax.study_design.study_design` explains them and their defaults.
-        chains, draws, thin, chains_per_batch, progress: of the run.
+        chains, draws, thin, chains_per_batch, devices, progress: of the run (`dpjax.engine.run_chains`).
         stream: keep running sums only: memory does not grow with the number of draws.
         mmd: report the MMD to the non-private posterior (not when streaming).
         seed: of the study.
@@ -186,7 +188,7 @@ def calibrate(
     return calibrate_study(
         design.study(cells, trials, check_seed(seed)),
         method, chains=chains, draws=draws, thin=thin, stream=stream, mmd=mmd, seed=seed,
-        chains_per_batch=chains_per_batch, progress=progress,
+        chains_per_batch=chains_per_batch, devices=devices, progress=progress,
     )  # fmt: skip
 
 
@@ -203,7 +205,9 @@ def calibrate_study(
     settings: dict | None = None,
     non_private: np.ndarray | None = None,
     chains_per_batch: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    devices: int | None = None,
+    progress: Callable[[Progress], None] | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> Calibration:
     """Calibrate one method on problems simulated before (so that methods share their data).
 
@@ -224,7 +228,9 @@ def calibrate_study(
         truth=study.truth if stream else None,
         settings=settings,
         chains_per_batch=chains_per_batch,
+        devices=devices,
         progress=progress,
+        checkpoint=checkpoint,
     )
     if mmd and not stream and non_private is None and method != "non-private":
         non_private = non_private_draws(study, seed)
@@ -296,24 +302,23 @@ def _part(diagnostics: Diagnostics, part: slice) -> Diagnostics:
 
 def _streamed_diagnostics(run: Run) -> Diagnostics:
     """Batch-means ESS and split R-hat in the places of the rank-normalised ones (their names are in the cell)."""
-    per_batch = run.draws_per_chain // run.batch_means.shape[2]
-    variances = np.maximum(run.batch_squares - run.batch_means**2, 0.0)
-    ess = batch_means_ess(run.batch_means, variances, per_batch)
-    constant = (variances == 0).all((1, 2))
-    mean_variance = variances.mean((1, 2))
+    sums = run.streamed
+    assert sums is not None
+    variance = sums.variance.mean(1)
     return Diagnostics(
         names=run.names,
         draws=run.chains * run.draws_per_chain,
-        rhat=split_rhat(run.batch_means, variances, per_batch),
-        ess_bulk=ess,
-        ess_tail=np.full_like(ess, np.nan),
-        mcse_mean=np.sqrt(mean_variance / np.maximum(ess, 1.0)),
-        constant=constant,
+        rhat=sums.rhat,
+        ess_bulk=sums.ess,
+        ess_tail=np.full_like(sums.ess, np.nan),
+        mcse_mean=np.sqrt(variance / np.maximum(sums.ess, 1.0)),
+        constant=(sums.variance == 0).all(1),
     )
 
 
 def _streamed_ranks(run: Run, part: slice, seed: int) -> Ranks:
-    below = run.below[part].sum(1)
+    assert run.streamed is not None
+    below = run.streamed.below[part].sum(1)
     total = run.chains * run.draws_per_chain
     u = np.random.default_rng(seed).uniform(size=below.shape)
     return Ranks(run.names, below / total, (below + u) / (total + 1), total)

@@ -15,8 +15,26 @@ from typing import Annotated, Any
 import typer
 
 from dpjax import _cli_options as options
-from dpjax._cli_options import BAD_INPUT, INTERNAL, INTERRUPTED, LARGEST_SEED, NOT_TRUSTED, OK, Force, Json
+from dpjax._cli_options import (
+    BAD_INPUT,
+    BAR,
+    INTERNAL,
+    INTERRUPTED,
+    NOT_TRUSTED,
+    OK,
+    Chains,
+    Devices,
+    Draws,
+    Force,
+    Json,
+    Method,
+    Platform,
+    Prior,
+    Quiet,
+    Seed,
+)
 from dpjax._cli_release import check, release
+from dpjax._cli_run import precompile, run
 from dpjax.errors import ConvergenceError, InputError, MissingExtraError
 from dpjax.kinds import kinds
 
@@ -30,23 +48,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-_BAR = options.Bar()
 
-Seed = Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of everything random.")]
 Figure = Annotated[Path | None, typer.Option("--figure", metavar="FILE", help="Write a picture: .png, .pdf or .svg.")]
-Prior = Annotated[
-    Path | None, typer.Option("--prior", metavar="TOML", help="Prior, in the units of the release (scaled if it is).")
-]
-Chains = Annotated[int, typer.Option(help="Chains per problem.")]
-Draws = Annotated[int, typer.Option(help="Draws kept per chain.")]
 Thin = Annotated[int | None, typer.Option(help="Keep every n-th step; the default depends on the method.")]
-Method = Annotated[
-    str | None,
-    typer.Option(
-        help="exact, collapsed, gibbs, gibbs-literal, naive; in simulations also naive-untruncated, non-private, ops. "
-        "Default: exact where the model has one parameter, else collapsed."
-    ),
-]
 
 
 def _version(wanted: bool) -> bool:
@@ -72,8 +76,8 @@ def _root(
         options.load_python(file)
 
 
-app.command()(release)
-app.command()(check)
+for _command in (release, check, run, precompile):
+    app.command()(_command)
 
 
 @app.command()
@@ -91,6 +95,9 @@ def fit(
     json: Json = None,
     figure: Figure = None,
     force: Force = False,
+    devices: Devices = None,
+    platform: Platform = None,
+    quiet: Quiet = False,
 ) -> int:
     """Posterior given a release, the noise accounted for.
 
@@ -103,7 +110,7 @@ def fit(
     from dpjax.release import Release
 
     read = [Release.load(path) for path in releases]  # before JAX is loaded: a bad file is said at once
-    _prepare()
+    options.prepare(BAR, devices, platform, quiet)
     if output is not None:
         for package in ("arviz", "h5netcdf"):
             require(package, "report", "saving a posterior")
@@ -121,9 +128,10 @@ def fit(
         draws=draws,
         thin=thin,
         seed=seed,
-        progress=_BAR.labelled(f"fit {method or read[0].kind}"),
+        devices=devices,
+        progress=BAR.labelled(f"fit {method or read[0].kind}"),
     )
-    _BAR.clear()
+    BAR.clear()
     print(describe_prior(posterior.prior, prior is not None, posterior.scaling is not None))
     print(f"\n{posterior.table()}")
     if posterior.scaling is not None:
@@ -183,6 +191,9 @@ def calibrate(
         typer.Option("--figure", metavar="FILE", help="QQ and ECDF picture (one per combination): .png, .pdf or .svg."),
     ] = None,
     force: Force = False,
+    devices: Devices = None,
+    platform: Platform = None,
+    quiet: Quiet = False,
 ) -> int:
     """Simulate from the prior, infer, and test whether the truth's ranks are uniform.
 
@@ -198,7 +209,7 @@ def calibrate(
     chosen = options.parse_family_options(option or [])
     pictures = _pictures(figure, sizes, budgets)
     options.check_outputs([json], [prior] if prior else [], force, [*pictures.values()])
-    _prepare()
+    options.prepare(BAR, devices, platform, quiet)
     if figure is not None:
         from dpjax.errors import require
 
@@ -228,9 +239,10 @@ def calibrate(
         thin=thin,
         stream=stream,
         seed=seed,
-        progress=_BAR.labelled(f"calibrate {method or model}"),
+        devices=devices,
+        progress=BAR.labelled(f"calibrate {method or model}"),
     )
-    _BAR.clear()
+    BAR.clear()
     print(study.table())
     if json is not None:
         _files.write_json(json, study.to_dict(), force)
@@ -241,38 +253,6 @@ def calibrate(
         for name, drawn in calibration_figures({study.method: study}):
             save_figure(drawn, pictures[name], force)
     return _doubted(study.method, study.warnings())
-
-
-@app.command()
-def run(
-    config: Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="The experiment.")],
-    output: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the results; made if need be.")],
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run; a release is kept.")] = False,
-    seed: Annotated[int | None, typer.Option(min=0, max=LARGEST_SEED, help="Replaces the config's seed.")] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Remove earlier results first, but for a release of the same table.")
-    ] = False,
-) -> int:
-    """Run a whole experiment: a release, posteriors by several methods, a calibration study.
-
-    \b
-    Example:
-      dpjax run experiments/quickstart.toml --output results/quickstart
-    """
-    _prepare()
-    import dpjax
-
-    results = dpjax.run(config, output, resume=resume, force=force, seed=seed, progress=_BAR)
-    _BAR.clear()
-    print(results.table())
-    print(f"\n{results.seconds:.0f} s in all; results in {output}")
-    return OK if results.trusted else NOT_TRUSTED
-
-
-def _prepare() -> None:
-    from dpjax._runtime import prepare_jax
-
-    prepare_jax()
 
 
 def _pictures(figure: Path | None, records: Sequence[int], epsilon: Sequence[float]) -> dict[str, Path]:
@@ -304,7 +284,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     debug = "--debug" in arguments
     arguments = [text for text in arguments if text != "--debug"]
     try:
-        with options.shown_warnings(_BAR), _terminated():
+        with options.shown_warnings(BAR), _terminated():
             command = typer.main.get_command(app)
             code = command.main(args=arguments, prog_name="dpjax", standalone_mode=False)
         if code == INTERRUPTED:  # Typer turns a KeyboardInterrupt into this code
@@ -312,7 +292,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code if isinstance(code, int) else OK
     except BaseException as error:  # the one place where every error becomes a line and a code
-        _BAR.clear()
+        BAR.clear()
         return _failed(error, debug)
 
 

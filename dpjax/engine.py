@@ -1,10 +1,11 @@
 """Run many independent problems, several chains each, in one compiled call.
 
 Work is cut three ways. Lanes: a block of `chains x problems` chains that fits the core's cache runs through all its
-steps as one array program (batch last). Devices: blocks are spread over devices by `shard_map`; a problem's chains
-stay together, since warm-up pools over them. Steps: the host calls a compiled segment of steps with donated state
-again and again, and between calls reports progress and takes the draws away. Sizes are padded, so the number of
-problems does not trigger compilation, and everything that varies over a study is a traced array.
+steps as one array program (batch last). Devices: blocks are spread over devices, of all processes, by `shard_map`; a
+problem's chains stay together, since warm-up pools over them. Steps: the host calls a compiled segment of steps with
+donated state again and again, and between calls reports progress, keeps checkpoints and takes the draws away. Sizes are
+padded, so the number of problems does not trigger compilation, and everything that varies over a study is a traced
+array.
 
 Keys: problem i, chain c uses fold_in(fold_in(key, i), c); key block k of `KEY_BLOCK` steps is split from fold_in of
 that key with k. What a chain draws depends on nothing else.
@@ -15,6 +16,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -22,12 +24,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax import random
 
+from . import _hosts
+from ._checkpoint import Checkpoint
+from ._groups import NON_FINITE, NOT_MOVING, OK, GroupLoop, Progress, Streamed, join
 from ._layout import Layout, layout, segment_length
-from ._programs import KEY_BLOCK, place, run_group
+from ._programs import KEY_KIND, Inputs, Schedule, compiled, place
+from ._reducers import Bins
 from .errors import InputError
 from .mechanisms import MECHANISMS
 from .models.base import Model, Observed
-from .samplers.base import LaneSampler
+from .samplers.base import KEY_BLOCK, LaneSampler
 
 #: Statistics beyond this many noise scales overflow when squared in float32.
 MOST_NOISE_UNITS = 1e15
@@ -35,8 +41,17 @@ MOST_NOISE_UNITS = 1e15
 MOST_SPREAD = 1e4
 #: Streaming keeps at most this many batches of draws per chain.
 MOST_BATCHES = 32
-#: Result codes per chain.
-OK, NON_FINITE, NOT_MOVING = 0, 1, 2
+__all__ = [
+    "NON_FINITE",
+    "NOT_MOVING",
+    "OK",
+    "Problems",
+    "Progress",
+    "Run",
+    "precision",
+    "replace_problems",
+    "run_chains",
+]
 
 
 @dataclass(frozen=True)
@@ -118,8 +133,7 @@ class Run:
     """What a run produced.
 
     draws: reported parameters `[T, C, S, K]` in scaled units, or None when streaming; codes `[T, C]` (0 = ok, 1 = not
-    finite, 2 = not moving); accept and divergences `[T, C]`; batch_means and batch_squares `[T, C, batches, K]` (mean
-    and mean square of each segment's draws) and below `[T, C, K]` (draws below the truth) when streaming.
+    finite, 2 = not moving); accept and divergences `[T, C]`; streamed: sums instead of draws, when streaming.
     """
 
     method: str
@@ -132,9 +146,7 @@ class Run:
     compile_seconds: float
     chains: int
     draws_per_chain: int
-    batch_means: np.ndarray | Any = None
-    batch_squares: np.ndarray | Any = None
-    below: np.ndarray | Any = None
+    streamed: Streamed | None = None
     settings: dict = field(default_factory=dict)
     rerun_mask: np.ndarray | Any = None
     rerun_seconds: float = 0.0
@@ -181,7 +193,9 @@ def run_chains(
     devices: int | None = None,
     segment: int | None = None,
     first_problem: int | np.ndarray = 0,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[Progress], None] | None = None,
+    checkpoint: Checkpoint | None = None,
+    compile_only: bool = False,
 ) -> Run:
     """Run `chains` chains on every problem with one sampler; no rerun, no diagnosis.
 
@@ -192,14 +206,17 @@ def run_chains(
         chains, draws: per problem and per chain; `draws` are kept after the sampler's own warm-up.
         thin: keep every thin-th step; a divisor or a multiple of 20.
         truth: `[T, K]` reported parameters to rank against (streaming).
-        stream: keep segment sums instead of draws; memory does not grow with `draws`.
+        stream: keep sums instead of draws; memory does not grow with `draws`.
         chains_per_batch: lanes per block (default: cache-sized).
-        devices: how many devices (default: all of the default backend).
+        devices: how many devices (default: all of the default backend, of all processes).
         segment: steps per host call; a divisor of the warm-up (the draws do not depend on it).
-        progress: called on the host with (steps done, steps in all), over all groups.
+        progress: called on the host between segments, in the first process.
+        checkpoint: where to keep the state between segments, and to go on from.
+        compile_only: compile the programs (into the persistent cache, where there is one) and run nothing; the Run
+            then holds no draws.
 
     Raises:
-        InputError: sizes out of range.
+        InputError: sizes out of range, or a checkpoint of another run.
     """
     count, statistics = problems.z.shape
     for name, value in (("chains", chains), ("draws", draws), ("thin", thin)):
@@ -209,17 +226,60 @@ def run_chains(
         raise InputError(f"thin must be a divisor or a multiple of {KEY_BLOCK}; got {thin}")
     if count == 0:
         raise InputError("there must be at least one problem")
-    if stream and truth is None:
-        raise InputError("streaming needs the true parameters to rank against")
     available = len(jax.devices())
-    devices = min(available, count) if devices is None else devices
-    if not 1 <= devices <= available:
+    if devices is not None and not 1 <= devices <= available:
         raise InputError(f"devices must lie in 1..{available}; got {devices}")
     everything64 = getattr(sampler, "float64", False) or _ill_conditioned(problems)
-    plan = layout(count, chains, statistics, devices, chains_per_batch, getattr(sampler, "widest_block", None))
+    widest = getattr(sampler, "widest_block", None)
+    plan = layout(count, chains, statistics, devices or available, chains_per_batch, widest)
+    if plan.devices < _hosts.count():
+        raise InputError(f"{count} problems make {plan.devices} blocks, too few for {_hosts.count()} processes")
     float64 = everything64 or bool(np.max(problems.n) > problems.model.float64_above)
     names = problems.model_template().parameter_names
+    schedule = _schedule(sampler, draws, thin, stream, segment)
+    x64 = jax.config.jax_enable_x64  # type: ignore[attr-defined]
+    settings = {
+        "thin": thin,
+        "segment": schedule.segment,
+        "segments_per_batch": schedule.per_batch,
+        "seed": seed,
+        "key_block": KEY_BLOCK,
+        "lanes_per_block": plan.problems_per_block * chains,
+        "devices": plan.devices,
+        "processes": _hosts.count(),
+        "float64_positions": float64,
+    }
 
+    with precision(float64):
+        state = jnp.float64 if float64 or x64 else jnp.float32
+        work = jnp.float64 if x64 or everything64 else jnp.float32
+        cut = _Groups(problems, plan, seed, first_problem, truth, state, work)
+        inputs, bins = cut.arguments(0)
+        programs = compiled(sampler, chains, plan.devices, schedule, inputs, bins)
+        loop = GroupLoop(programs, plan, schedule, names, truth is not None, progress, count, checkpoint)
+        if checkpoint is not None:
+            identity = {"sampler": repr(sampler), "draws": draws, "stream": stream, "layout": repr(plan), **settings}
+            checkpoint.open(identity, (problems.z, problems.n, problems.scale, truth, problems.batched_model()))
+        pieces = []
+        for group in range(0 if compile_only else plan.calls):
+            pieces.append(loop.run(group, lambda g=group: cut.arguments(g) if g else (inputs, bins)))  # type: ignore[misc]
+    width = len(names)
+    if compile_only:
+        shape = (count, chains)
+        pieces = [{"draws": np.zeros((*shape, 0, width)), "codes": np.zeros(shape, np.int32),
+                   "accept": np.zeros(shape), "divergences": np.zeros(shape, np.int32)}]  # fmt: skip
+    whole = join(pieces, count)
+    common: dict[str, Any] = {
+        "method": sampler.name, "names": names, "chains": chains, "settings": settings, "seconds": loop.seconds,
+        "compile_seconds": programs.seconds, **{k: whole[k] for k in ("codes", "accept", "divergences")},
+    }  # fmt: skip
+    if not stream or compile_only:
+        return Run(draws=whole["draws"][:, :, :draws], draws_per_chain=draws, **common)
+    per_chain = schedule.sample * schedule.segment // thin
+    return Run(draws=None, draws_per_chain=per_chain, streamed=Streamed.read(whole), **common)
+
+
+def _schedule(sampler: LaneSampler, draws: int, thin: int, stream: bool, segment: int | None) -> Schedule:
     chunk = max(thin, KEY_BLOCK)
     warm = -(-sampler.warmup_iterations // chunk) * chunk
     sampling = -(-draws * thin // chunk) * chunk
@@ -231,53 +291,7 @@ def run_chains(
     warm_calls, sample_calls = -(-warm // segment), -(-sampling // segment)
     per_batch = -(-sample_calls // MOST_BATCHES) if stream else 1
     sample_calls = -(-sample_calls // per_batch) * per_batch
-    total = warm_calls + sample_calls
-    x64 = jax.config.jax_enable_x64  # type: ignore[attr-defined]
-
-    with precision(float64):
-        state = jnp.float64 if float64 or x64 else jnp.float32
-        work = jnp.float64 if x64 or everything64 else jnp.float32
-        run = _Groups(problems, plan, seed, first_problem, truth, state, work)
-        pieces: list[list[Any]] = []
-        seconds = compile_seconds = 0.0
-        for group in range(plan.calls):
-            args = run.arguments(group)
-            spent, compiled, kept = run_group(
-                sampler,
-                plan,
-                args,
-                segment,
-                thin,
-                stream,
-                warm_calls,
-                sample_calls,
-                per_batch,
-                (lambda done, g=group: progress(g * total + done, plan.calls * total)) if progress else None,
-            )
-            seconds, compile_seconds = seconds + spent, compile_seconds + compiled
-            pieces.append(kept)
-        return _collect(
-            pieces,
-            plan,
-            count,
-            names,
-            sampler,
-            draws,
-            stream,
-            truth,
-            seconds,
-            compile_seconds,
-            {
-                "thin": thin,
-                "segment": segment,
-                "segments_per_batch": per_batch,
-                "seed": seed,
-                "key_block": KEY_BLOCK,
-                "lanes_per_block": plan.problems_per_block * chains,
-                "devices": devices,
-                "float64_positions": float64,
-            },
-        )
+    return Schedule(segment, thin, stream, warm_calls, sample_calls, per_batch)
 
 
 @dataclass
@@ -292,7 +306,7 @@ class _Groups:
     state: Any
     work: Any
 
-    def arguments(self, group: int):
+    def arguments(self, group: int) -> tuple[Inputs, Bins]:
         plan, problems = self.plan, self.problems
         size, count = plan.problems_per_call, len(problems)
         slots = np.arange(group * size, (group + 1) * size)
@@ -302,73 +316,34 @@ class _Groups:
             if np.ndim(self.first_problem) == 0
             else np.where(slots < count, np.asarray(self.first_problem)[index], slots + 2**31)
         )
+        blocks = plan.blocks * plan.devices
 
         def blocked(x, dtype):
-            x = np.asarray(x)[index].astype(dtype)
-            x = x.reshape(plan.blocks * plan.devices, plan.problems_per_block, *x.shape[1:])
-            return np.moveaxis(x, 1, -1)
+            x = np.asarray(x).astype(dtype)
+            x = x.reshape(blocks, plan.problems_per_block, *x.shape[1:])
+            return np.ascontiguousarray(np.moveaxis(x, 1, -1))
 
+        here = problems.take(index)
         dtypes = Observed(self.state, self.state, self.work, self.state)  # type: ignore[arg-type]
-        observed = Observed(*map(blocked, problems.observed(), dtypes))
-        model = jax.tree.map(lambda x: blocked(x, self.work), problems.batched_model())
+        observed = Observed(*map(blocked, here.observed(), dtypes))
+        model = jax.tree.map(lambda x: blocked(x, self.work), here.model)
         width = len(problems.model_template().parameter_names)
-        truth = np.zeros((count, width)) if self.truth is None else np.asarray(self.truth)
-        base = random.key(self.seed, impl="threefry2x32")
-        chain_keys = jax.vmap(
-            lambda i: jax.vmap(lambda c: random.fold_in(random.fold_in(base, i), c))(
-                jnp.arange(plan.chains, dtype=jnp.uint32)
-            )
-        )(jnp.asarray(numbers.astype(np.uint32)))
-        chain_keys = chain_keys.reshape(plan.blocks * plan.devices, plan.problems_per_block, plan.chains)
-        chain_keys = jnp.swapaxes(chain_keys, 1, 2).reshape(plan.blocks * plan.devices, -1)
-        return place((model, observed, blocked(truth, self.work), chain_keys), plan.devices)
+        truth = np.zeros((len(index), width)) if self.truth is None else np.asarray(self.truth)[index]
+        words = np.asarray(_chain_keys(self.seed, numbers.astype(np.uint32), plan.chains))  # [T', C, 2]
+        words = words.reshape(blocks, plan.problems_per_block, plan.chains, 2)
+        words = np.ascontiguousarray(words.transpose(0, 3, 2, 1)).reshape(blocks, 2, -1)
+        empty = np.zeros((blocks, width, plan.problems_per_block), self.work)
+        inputs = Inputs(model, observed, blocked(truth, self.work), words)
+        return place((inputs, Bins(empty, empty.copy())), plan.devices)
 
 
-def _collect(pieces, plan, count, names, sampler, draws, stream, truth, seconds, compile_seconds, settings) -> Run:
-    """Undo the block layout: lanes back to [T, C]."""
-    chains, per_block = plan.chains, plan.problems_per_block
-
-    def unblock(x):  # [blocks, ..., C * T'] -> [T, C, ...]
-        x = x.reshape(*x.shape[:-1], chains, per_block)
-        x = np.moveaxis(x, (-1, -2), (1, 2))
-        return x.reshape(-1, *x.shape[2:])
-
-    def gather(position, stack_axis=None):
-        groups = []
-        for kept in pieces:
-            parts = [unblock(out[position]) for out in kept]
-            groups.append(np.concatenate(parts, 2) if stack_axis is None else np.stack(parts, stack_axis))
-        return np.concatenate(groups)[:count]
-
-    common = {
-        "method": sampler.name,
-        "names": names,
-        "seconds": seconds,
-        "compile_seconds": compile_seconds,
-        "chains": chains,
-        "settings": settings,
-    }
-    accept, divergences, finite = (gather(k, 2) for k in ((3, 4, 5) if stream else (1, 2, 3)))
-    if stream:
-        accept = accept / settings["segments_per_batch"]
-    codes = np.where(finite.all(2), OK, NON_FINITE)
-    codes = np.where((codes == OK) & (accept.mean(2) < 1e-3), NOT_MOVING, codes)
-    common |= {"codes": codes, "accept": accept.mean(2), "divergences": divergences.sum(2)}
-    if not stream:
-        return Run(draws=gather(0)[:, :, :draws], draws_per_chain=draws, **common)
-    shift = np.asarray(truth, np.float64)[:, None, None]
-    joined = settings["segments_per_batch"]
-    mean, square = (gather(k, 2).astype(np.float64) / joined for k in (0, 1))
-    batches = mean.shape[2]
-    per_batch = settings["segment"] // settings["thin"] * joined
-    return Run(
-        draws=None,
-        draws_per_chain=batches * per_batch,
-        below=gather(2, 2).sum(2),
-        batch_means=mean + shift,
-        batch_squares=square + 2 * shift * mean + shift**2,
-        **common,
-    )
+@partial(jax.jit, static_argnums=2)
+def _chain_keys(seed, numbers, chains: int):
+    """Key words `[T, C, 2]` of chain c of problem i: fold_in(fold_in(key(seed), i), c)."""
+    base = random.key(seed, impl=KEY_KIND)
+    number = jnp.arange(chains, dtype=jnp.uint32)
+    one = lambda i, c: random.key_data(random.fold_in(random.fold_in(base, i), c))
+    return jax.vmap(lambda i: jax.vmap(lambda c: one(i, c))(number))(numbers)
 
 
 def replace_problems(run: Run, index: np.ndarray, other: Run) -> Run:

@@ -13,12 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from dpjax import _config, _files, _report, _runtime
+from dpjax import _config, _files, _hosts, _report, _runtime
+from dpjax._checkpoint import EVERY, Checkpoint
 from dpjax._config import CalibrationSection, Config, Fit, Override
 from dpjax._experiment_checks import Prepared, draw
 from dpjax._experiment_files import RELEASE, Folder, Found, check_folder, claim_folder
 from dpjax.calibration import Calibration, calibrate_study, non_private_draws
 from dpjax.calibration_statistics import Ranks
+from dpjax.engine import Progress
 from dpjax.errors import ConvergenceWarning, InputError, PrivacyWarning, require
 from dpjax.figures import calibration_figure, posteriors_figure, save_figure
 from dpjax.figures_study import ks_figure, mmd_figure, traces_figure
@@ -28,8 +30,8 @@ from dpjax.posterior import Posterior
 from dpjax.release import Release
 from dpjax.simulation import Study
 
-#: Called with (what is running, parts done, parts in all).
-Progress = Callable[[str, int, int], None]
+#: Called with what is running ("2/3 fit gibbs") and how far it is.
+Report = Callable[[str, Progress], None]
 
 
 @dataclass
@@ -94,7 +96,9 @@ def run(
     resume: bool = False,
     force: bool = False,
     seed: int | None = None,
-    progress: Progress | None = None,
+    devices: int | None = None,
+    checkpoint_seconds: float = EVERY,
+    progress: Report | None = None,
 ) -> Results:
     """Run an experiment.
 
@@ -106,7 +110,9 @@ def run(
         force: remove the results in `output` first, except a release of the same [data] and [release]: a new one
             needs another folder.
         seed: replaces the config's. The noise of a release cannot be seeded.
-        progress: called between blocks of steps.
+        devices: how many devices (default: all, of all processes of a distributed run).
+        checkpoint_seconds: least time between two checkpoints of the method at work, from which `resume` goes on.
+        progress: called between segments of steps with what is running and how far it is.
 
     Returns:
         `Results`.
@@ -123,22 +129,30 @@ def run(
     begin = time.perf_counter()
     if resume and force:
         raise InputError("resume and force exclude each other")
+    if isinstance(checkpoint_seconds, bool) or not checkpoint_seconds >= 0:
+        raise InputError(f"checkpoint_seconds must be at least 0; got {checkpoint_seconds!r}")
     typed, base = _config.load(config, seed)
     prints = _config.fingerprint(typed, base)
     target = None if output is None else Path(output)
-    found = Found.BEGIN
     if target is not None:
         for package in ("arviz", "h5netcdf", "matplotlib"):
             require(package, "report", "writing an experiment's results")
-        found = check_folder(target, prints, resume, force)
-    prepared = Prepared(typed, base, None if target is None else Folder(target), found)
+    found = Found.BEGIN
+    if target is not None:
+        found = _hosts.decide(lambda: check_folder(target, prints, resume, force))
+
+    def read() -> Prepared:
+        return Prepared(typed, base, None if target is None else Folder(target), found)
+
+    prepared = _hosts.decide(read)
     results = Results(typed.name, _config.plain(typed))
     results.versions, results.machine = _runtime.versions(), _runtime.machine()
     folder = None
     if target is not None:
         manifest = {"name": typed.name, "config": results.config, "versions": results.versions}
-        folder = claim_folder(target, prints, manifest, resume, force)
-        if found is Found.KEEP_RELEASE:
+        claimed = _hosts.decide(lambda: claim_folder(target, prints, manifest, resume, force))
+        folder = claimed if _hosts.first() else None
+        if found is Found.KEEP_RELEASE and _hosts.first():
             warnings.warn(
                 f"output {target}: its release is kept (no epsilon is spent) and everything else runs again; "
                 "a new release needs another folder",
@@ -147,16 +161,41 @@ def run(
             )
 
     if typed.release is not None:
-        results.release = _release(typed, prepared, folder)
+        results.release = _hosts.decide(lambda: _release(typed, prepared, folder))
+    parts = _Parts(target, prepared, found is Found.GO_ON, devices, checkpoint_seconds, progress)
     if prepared.fit is not None and results.release is not None:
         exact = prepared.exact(results.release)
-        _fit_all(prepared.fit, typed.seed, results, prepared, exact, folder, progress)
+        _fit_all(prepared.fit, typed.seed, results, prepared, exact, folder, parts)
     if prepared.study is not None:
-        _calibrate_all(prepared.study, typed.seed, results, prepared, folder, progress)
+        _calibrate_all(prepared.study, typed.seed, results, prepared, folder, parts)
     results.seconds = time.perf_counter() - begin
     if folder is not None:
         _write(results, folder)
     return results
+
+
+class _Parts:
+    """What the methods of a run have in common: their checkpoints, devices and the line of progress."""
+
+    def __init__(self, target: Path | None, prepared: Prepared, go_on: bool, devices, every: float, report):
+        self.target, self.go_on, self.devices, self.every, self.report = target, go_on, devices, every, report
+        fits = len((prepared.fit.methods if prepared.fit else None) or ())
+        self.count = fits + len((prepared.study.methods if prepared.study else None) or ())
+        self.number = 0
+
+    def next(self, kind: str, method: str) -> dict[str, Any]:
+        """Arguments of the run of the next method."""
+        self.number += 1
+        label = f"{self.number}/{self.count} {'fit' if kind == 'posterior' else 'calibrate'} {method}"
+        report = self.report
+        checkpoint = None
+        if self.target is not None:
+            checkpoint = Checkpoint(self.target / "parts", f"{kind}_{method}", self.every, self.go_on)
+        return {
+            "devices": self.devices,
+            "checkpoint": checkpoint,
+            "progress": None if report is None else lambda progress: report(label, progress),
+        }
 
 
 def _release(config: Config, prepared: Prepared, folder: Folder | None) -> Release:
@@ -187,11 +226,12 @@ def _fit_all(
     prepared: Prepared,
     exact: np.ndarray | None,
     folder: Folder | None,
-    progress: Progress | None,
+    parts: _Parts,
 ) -> None:
     assert results.release is not None
     for method in section.methods or ():
         posterior = prepared.posteriors.get(method)
+        common = parts.next("posterior", method)
         if posterior is None:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ConvergenceWarning)  # said below, with the method's name
@@ -201,11 +241,12 @@ def _fit_all(
                     prior=prepared.fit_prior,
                     seed=seed,
                     exact=exact if METHODS[method].exact else None,
-                    progress=_labelled(progress, f"fit {method}"),
+                    **common,
                     **_choose(section, method),
                 )
             if folder is not None:
                 folder.keep_posterior(method, posterior)
+                common["checkpoint"].discard()
         results.posteriors[method] = posterior
         _doubt(results, method, [f"{method}: {sentence}" for sentence in posterior.warnings()])
 
@@ -216,12 +257,13 @@ def _calibrate_all(
     results: Results,
     prepared: Prepared,
     folder: Folder | None,
-    progress: Progress | None,
+    parts: _Parts,
 ) -> None:
     study: Study | None = None
     reference = None
     for method in section.methods or ():
         calibration = prepared.calibrations.get(method)
+        common = parts.next("calibration", method)
         if calibration is None:
             study = study or prepared.design.study(section.cells, section.trials, seed)
             wanted = section.mmd and not section.stream
@@ -235,17 +277,14 @@ def _calibrate_all(
                 seed=seed,
                 non_private=reference,
                 chains_per_batch=section.chains_per_batch,
-                progress=_labelled(progress, f"calibrate {method}"),
+                **common,
                 **_choose(section, method),
             )
             if folder is not None:
                 folder.keep_calibration(method, calibration)
+                common["checkpoint"].discard()
         results.calibrations[method] = calibration
         _doubt(results, method, [f"calibration of {sentence}" for sentence in calibration.warnings()])
-
-
-def _labelled(progress: Progress | None, label: str) -> Callable[[int, int], None] | None:
-    return None if progress is None else lambda done, total: progress(label, done, total)
 
 
 def _doubt(results: Results, method: str, sentences: Sequence[str]) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from .engine import NON_FINITE, Problems, Run
+from ._checkpoint import Checkpoint
+from .engine import NON_FINITE, Problems, Progress, Run
 from .errors import ConvergenceError, ConvergenceWarning, InputError
 from .methods import Method, check_seed, default_method, method_named, run_method
 from .models import Model, model_for
@@ -61,7 +62,9 @@ def fit(
     seed: int | Any = 0,
     settings: dict | None = None,
     exact: np.ndarray | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    devices: int | None = None,
+    progress: Callable[[Progress], None] | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> Posterior:
     """Posterior of the parameters given a release, the noise accounted for.
 
@@ -75,7 +78,7 @@ def fit(
         settings: sampler settings to change (fields of its dataclass).
         exact: exact statistics `[D]` in the units of the release, of all records as they are, for "non-private":
             public data only.
-        progress: called with (steps done, steps in all).
+        devices, progress, checkpoint: as for `dpjax.engine.run_chains`.
 
     Returns:
         `Posterior`. A `ConvergenceWarning` is issued when R-hat > 1.05 or ESS < 100 after the automatic reruns.
@@ -112,7 +115,9 @@ def fit(
         draws=draws,
         thin=thin,
         settings=settings,
+        devices=devices,
         progress=progress,
+        checkpoint=checkpoint,
     )
     if (run.codes == NON_FINITE).any():
         raise ConvergenceError(

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from ._checkpoint import Checkpoint
 from .diagnostics import Diagnostics, diagnose
-from .engine import OK, Problems, Run, replace_problems, run_chains
+from .engine import OK, Problems, Progress, Run, replace_problems, run_chains
 from .errors import InputError
 from .mechanisms import MECHANISMS
 from .models.base import Model
@@ -208,7 +209,8 @@ def run_method(
     thin: int | None = None,
     rerun: bool = True,
     settings: dict | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[Progress], None] | None = None,
+    checkpoint: Checkpoint | None = None,
     **options: Any,
 ) -> Run:
     """Run a method on T problems, diagnose it, and run again, harder, what did not converge.
@@ -216,7 +218,8 @@ def run_method(
     Args:
         name: one of `METHODS`.
         problems: T problems; `exact` is needed for "non-private".
-        seed, chains, draws, thin, progress: as for `dpjax.engine.run_chains`; `thin` defaults to the method's.
+        seed, chains, draws, thin, progress, checkpoint: as for `dpjax.engine.run_chains`; `thin` defaults to the
+            method's.
         rerun: run problems with R-hat > 1.05, bulk ESS < 100 or a bad result code again (methods that say how).
         settings: fields of the sampler's settings to change.
         options: further arguments of `run_chains`.
@@ -241,8 +244,11 @@ def run_method(
     if method.replaces is not None:
         problems = dataclasses.replace(problems, z=getattr(problems, method.replaces))
     thin = method.thin if thin is None else thin
-    run = run_chains(sampler, problems, seed=seed, chains=chains, draws=draws, thin=thin, progress=progress, **options)
-    if run.draws is None:
+    run = run_chains(
+        sampler, problems, seed=seed, chains=chains, draws=draws, thin=thin, progress=progress, checkpoint=checkpoint,
+        **options,
+    )  # fmt: skip
+    if run.draws is None or options.get("compile_only"):
         return run
     run.diagnostics = diagnose(run.draws, run.names)
     run.settings["method"] = {k: v for k, v in dataclasses.asdict(sampler).items() if k != "noise"}  # type: ignore[call-overload]
@@ -261,6 +267,7 @@ def run_method(
             draws=draws,
             thin=thin,
             first_problem=bad,
+            checkpoint=None if checkpoint is None else checkpoint.child(f"rerun{stage}"),
             **options,
         )
         again.diagnostics = diagnose(again.draws, again.names)

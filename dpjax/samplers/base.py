@@ -9,7 +9,11 @@ from jaxtyping import Array, Bool, Float, Key
 from ..mechanisms import GaussianNoise, LaplaceNoise
 from ..models.base import Model, Observed
 
-__all__ = ["Draw", "GaussianNoise", "LaneSampler", "LaplaceNoise"]
+#: Steps whose keys come from one split, and after which a sampler may adapt. Part of the definition of a chain's random
+#: numbers: do not tune.
+KEY_BLOCK = 20
+
+__all__ = ["KEY_BLOCK", "Draw", "GaussianNoise", "LaneSampler", "LaplaceNoise"]
 
 
 class Draw(NamedTuple):
@@ -25,7 +29,9 @@ class LaneSampler(Protocol):
     """A sampler as the engine runs it: lane code over `chains x problems` lanes, chains outermost.
 
     A problem's chains sit at lanes `c * problems + t`, so that pooling over chains is a reshape. Optional attributes:
-    `float64`, everything in 64 bits; `widest_block`, most lanes of a block where a lane needs much memory.
+    `float64`, everything in 64 bits; `widest_block`, most lanes of a block where a lane needs much memory; and
+    `adapt_lanes(model, observed, carry, positions, done, chains) -> carry`, called after every `KEY_BLOCK` iterations
+    with what `position_lanes(carry)` was after each of them, stacked, and the number of iterations done (traced).
     """
 
     @property

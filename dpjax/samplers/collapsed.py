@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -29,7 +29,7 @@ from ..kernels.marginal import add_diagonal_lanes
 from ..kernels.streams import normals_and_uniforms_lanes
 from ..kernels.symmetric import gram_lanes, inverse_cholesky, matmul_lanes, sweep, take
 from ..models.base import Model, Observed
-from .base import Draw, GaussianNoise, LaplaceNoise
+from .base import KEY_BLOCK, Draw, GaussianNoise, LaplaceNoise
 
 #: A fall of the log Metropolis ratio beyond this is counted as a divergence.
 DIVERGENCE = -1000.0
@@ -37,6 +37,9 @@ DIVERGENCE = -1000.0
 LAUNCH_ERROR = -10.0
 #: Above this many statistics the curvature correction keeps its diagonal only (storage D P instead of D P^2).
 FULL_CURVATURE_UP_TO = 9
+#: Iterations of one window of warm-up: what is learned from the last window changes between blocks of steps only,
+#: so that the loop over steps carries nothing large.
+WINDOW = KEY_BLOCK
 
 
 class CollapsedState(NamedTuple):
@@ -50,14 +53,14 @@ class CollapsedParameters(NamedTuple):
     """What warm-up learns, pooled over a problem's chains.
 
     step_size `[]`; prior_precision `[P, P]`; covariance S `[D, D]` and jacobian J `[D, P]` of the statistic at the
-    reference point, in units of b; curvature C_j `[D, P, P]` or its diagonals `[D, P]`.
+    reference point, in units of b; curvature C_j `[D, P, P]` or its diagonals `[D, P]` (None: nothing learned yet).
     """
 
     step_size: Float[Array, " *B"]
     prior_precision: Float[Array, "P P *B"]
     covariance: Float[Array, "D D *B"]
     jacobian: Float[Array, "D P *B"]
-    curvature: Float[Array, "..."]
+    curvature: Float[Array, "..."] | None
 
 
 class CollapsedInfo(NamedTuple):
@@ -70,13 +73,10 @@ class CollapsedInfo(NamedTuple):
 
 
 class Adaptation(NamedTuple):
-    """Running quantities of warm-up, per lane (pooled ones are equal over a problem's chains)."""
+    """Running quantities of warm-up `[B]`, equal over a problem's chains: log step size and its sum over the block."""
 
-    log_step: Array
-    log_step_sum: Array
-    position_sum: Array
-    curvature_sum: Array
-    start_scales: Array
+    log_step: Float[Array, " B"]
+    log_step_sum: Float[Array, " B"]
 
 
 class Carry(NamedTuple):
@@ -91,6 +91,8 @@ def metric_lanes(parameters: CollapsedParameters, scales: Float[Array, "D B"]) -
     size = scales.shape[0]
     _, inverse, _ = sweep.lanes(add_diagonal_lanes(s, scales), scales)
     out = parameters.prior_precision + gram_lanes(jac, matmul_lanes(inverse, jac))
+    if curvature is None:
+        return out
     weight = 1.0 / (jnp.stack([s[j, j] for j in range(size)]) + scales)
     if curvature.ndim == 4:
         return lax.fori_loop(0, size, lambda j, m: m + take(curvature, j) * take(weight, j)[None, None], out)
@@ -122,12 +124,18 @@ def noise_draw_lanes(
     return noise + scales * sweep.lanes(add_diagonal_lanes(covariance, scales), misfit)[2]
 
 
+def _pooled(x, chains: int):
+    """Mean over a problem's chains (outermost in the lanes), given to each of them."""
+    split = x.reshape(*x.shape[:-1], chains, x.shape[-1] // chains)
+    return jnp.tile(split.mean(-2), (1,) * (x.ndim - 1) + (chains,))
+
+
 @dataclass(frozen=True)
 class Collapsed:
     """Settings of the sampler (static).
 
     leapfrogs: steps per trajectory (None: by dimension, see `leapfrogs_for`); warmup: adaptation iterations, a
-    multiple of `window`; mode_steps: damped Gauss-Newton steps from the prior's centre before it; target: acceptance
+    multiple of `WINDOW`; mode_steps: damped Gauss-Newton steps from the prior's centre before it; target: acceptance
     rate aimed at; jitter: relative half-width of the uniform step-size jitter; max_step: bound on the step size (in
     one dimension a longer trajectory makes a full turn); dispersion: each chain leaves the mode in its own direction,
     with this many times the usual momentum (1: a draw around the mode; more: overdispersed, as R-hat wants).
@@ -137,7 +145,6 @@ class Collapsed:
     leapfrogs: int | None = None
     warmup: int = 200
     mode_steps: int = 40
-    window: int = 25
     target: float = 0.85
     jitter: float = 0.3
     max_step: float = 1.6
@@ -145,10 +152,10 @@ class Collapsed:
     name: str = "collapsed"
 
     def __post_init__(self):
-        if (self.leapfrogs is not None and self.leapfrogs < 1) or self.mode_steps < 2 or self.window < 1:
-            raise InputError("leapfrogs and window must be at least 1 and mode_steps at least 2")
-        if self.warmup % self.window or self.warmup < 4 * self.window:
-            raise InputError(f"warmup must be a multiple of the window {self.window}, at least 4; got {self.warmup}")
+        if (self.leapfrogs is not None and self.leapfrogs < 1) or self.mode_steps < 2:
+            raise InputError("leapfrogs must be at least 1 and mode_steps at least 2")
+        if self.warmup % WINDOW or self.warmup < 4 * WINDOW:
+            raise InputError(f"warmup must be a multiple of {WINDOW}, at least {4 * WINDOW}; got {self.warmup}")
         if not (0.0 < self.max_step < float("inf") and 0.0 <= self.dispersion < float("inf")):
             raise InputError("max_step must be positive and dispersion at least 0, both finite")
         if not 0.0 < self.target < 1.0 or not 0.0 <= self.jitter < 1.0:
@@ -156,7 +163,7 @@ class Collapsed:
 
     @property
     def warmup_iterations(self) -> int:
-        return self.mode_steps + self.warmup
+        return self.warmup
 
     def leapfrogs_for(self, dim: int) -> int:
         """Steps per trajectory at P = `dim` coordinates.
@@ -174,14 +181,14 @@ class Collapsed:
         )
         return normals[:dim], normals[dim:], uniforms[0], uniforms[1], uniforms[2:]
 
-    def _propose_lanes(self, model, observed, parameters, state, step_size, momentum) -> Trajectory:
-        """HMC trajectory of phi | w; with zero momentum it is a damped Gauss-Newton step."""
+    def _propose_lanes(self, model, observed, parameters, state, step_size, momentum, steps=None) -> Trajectory:
+        """HMC trajectory of phi | w."""
         factor = inverse_cholesky.lanes(metric_lanes(parameters, state.scales))
 
         def log_density_and_grad(x):
             return model.log_density_and_grad_lanes(x, state.scales, observed)
 
-        steps = self.leapfrogs_for(model.dim)
+        steps = steps or self.leapfrogs_for(model.dim)
         return leapfrog_lanes(log_density_and_grad, state.position, momentum, factor, step_size, steps)
 
     def _scales_lanes(self, model, observed, position, scales, normals, uniforms):
@@ -212,110 +219,108 @@ class Collapsed:
         info = CollapsedInfo(acceptance, accepted, end.log_ratio < DIVERGENCE, end.log_ratio)
         return CollapsedState(position, scales), info
 
-    # ---- the engine's view: mode search, warm-up and draws in one loop body ----------------------------------
+    # ---- the engine's view: mode search, then warm-up and draws in one loop body -----------------------------
     def init_lanes(self, model: Model, observed: Observed, keys, chains: int) -> Carry:
         work, size, dim = observed.root_n_over_b.dtype, observed.z.shape[0], model.dim
         lanes = observed.z.shape[-1]
         starts = jax.vmap(lambda m: m.prior_starts(), in_axes=-1, out_axes=-1)(model)
-        precision = jax.vmap(lambda m: m.prior_precision(), in_axes=-1, out_axes=-1)(model)
+        precision = jax.vmap(lambda m: m.prior_precision(), in_axes=-1, out_axes=-1)(model).astype(work)
         odd = (np.arange(lanes) // (lanes // chains)) % 2 == 1  # chains are outermost
         position = jnp.where(jnp.asarray(odd)[None], starts[1], starts[0]).astype(observed.z.dtype)
+        usual = jnp.full(observed.z.shape, self.noise.mean_variance, work)
+        position = self._mode_lanes(model, observed, position, precision, usual)
         covariance, jacobian = _reference_lanes(model, observed, position)
-        residual, _ = model.residual_lanes(position, observed)
-        usual = jnp.full_like(residual, self.noise.mean_variance)
         shape = (size, dim, dim, lanes) if size <= FULL_CURVATURE_UP_TO else (size, dim, lanes)
-        curvature, zero = jnp.zeros(shape, work), jnp.zeros(lanes, work)
-        parameters = CollapsedParameters(zero + 1.0, precision.astype(work), covariance, jacobian, curvature)
-        adaptation = Adaptation(
-            zero - 1.0, zero, jnp.zeros_like(position), curvature, jnp.maximum(residual * residual, usual)
-        )
-        return Carry(CollapsedState(position, usual), parameters, adaptation)
+        zero = jnp.zeros(lanes, work)
+        parameters = CollapsedParameters(zero + 1.0, precision, covariance, jacobian, jnp.zeros(shape, work))
+        return Carry(CollapsedState(position, usual), parameters, Adaptation(zero + np.float32(np.log(0.5)), zero))
+
+    def _mode_lanes(self, model, observed, position, precision, usual):
+        """Damped Gauss-Newton search from `position`: leapfrog steps from rest, lengthened after a success."""
+        # start wide: without annealing the noise, a third of the problems stick (DESIGN section 7)
+        residual, _ = model.residual_lanes(position, observed)
+        widening = jnp.log(jnp.maximum(residual * residual, usual) / usual)
+
+        def search(carry, index):
+            position, log_step = carry
+            heat = jnp.clip(1.0 - index.astype(usual.dtype) / (self.mode_steps // 2), 0.0, 1.0)
+            covariance, jacobian = _reference_lanes(model, observed, position)
+            parameters = CollapsedParameters(jnp.exp(log_step), precision, covariance, jacobian, None)
+            state = CollapsedState(position, usual * jnp.exp(heat * widening))
+            rest = jnp.zeros(position.shape, usual.dtype)
+            end = self._propose_lanes(model, observed, parameters, state, parameters.step_size, rest, 1)
+            gain = end.log_density_end - end.log_density_start
+            uphill = jnp.isfinite(gain) & (gain > 0)
+            # a leapfrog step of sqrt(2) from rest is the whole Gauss-Newton step
+            log_step = jnp.clip(log_step + jnp.where(uphill, 0.3, -1.0).astype(usual.dtype), -6.0, 0.5 * float(np.log(2.0)))
+            return (jnp.where(uphill[None], end.position, position), log_step.astype(usual.dtype)), None
+
+        start = (position, jnp.full(usual.shape[-1:], -1.0, usual.dtype))
+        return lax.scan(search, start, jnp.arange(self.mode_steps, dtype=jnp.int32))[0][0]
 
     def iterate_lanes(self, model, observed, carry: Carry, keys, index, chains: int) -> tuple[Carry, Draw]:
         state, parameters, adaptation = carry
-        work, window = observed.root_n_over_b.dtype, self.window
-        j = index - self.mode_steps
-        searching, launching, warming = j < 0, j == 0, (j >= 0) & (j < self.warmup)
+        work = observed.root_n_over_b.dtype
+        launching, warming = index == 0, index < self.warmup
         quarter_turn = float(np.pi / 2 / self.leapfrogs_for(model.dim))
-        frozen_from = self.warmup - 2 * window
-        window_ends = (j > 0) & (j % window == 0)
-
-        def pooled(x):
-            split = x.reshape(*x.shape[:-1], chains, x.shape[-1] // chains)
-            return jnp.tile(split.mean(-2), (1,) * (x.ndim - 1) + (chains,))
-
-        def choose(flag, yes, no):
-            return lax.select(jnp.broadcast_to(flag, no.shape), yes, no)
-
-        # start wide: without annealing the noise, a third of the problems stick (DESIGN section 7)
-        usual = jnp.full_like(state.scales, self.noise.mean_variance)
-        heat = jnp.clip(1.0 - index.astype(work) / (self.mode_steps // 2), 0.0, 1.0)
-        annealed = usual * jnp.exp(heat * jnp.log(adaptation.start_scales / usual))
-        scales = choose(searching, annealed, state.scales)
-
-        # re-centre the metric: at every search step, when warm-up starts, and at window ends until it freezes
-        recentre = (j <= 0) | (window_ends & (j >= 2 * window) & (j <= frozen_from))
-        at = choose(j <= 0, state.position, pooled(adaptation.position_sum) / window)
-        covariance, jacobian = lax.cond(
-            recentre,
-            lambda: _reference_lanes(model, observed, at),
-            lambda: (parameters.covariance, parameters.jacobian),
+        log_step = adaptation.log_step
+        momentum, normals, jitter, accept, uniforms = self._randoms(
+            keys, model.dim, state.scales.shape[0], state.scales.dtype
         )
-        curvature = lax.cond(
-            window_ends & (j <= frozen_from),
-            lambda: pooled(adaptation.curvature_sum) / window,
-            lambda: parameters.curvature,
-        )
-        averaged = jnp.exp(adaptation.log_step_sum / window)
-        averaged = choose(window_ends & (j <= self.warmup), averaged, parameters.step_size)
-        parameters = CollapsedParameters(averaged, parameters.prior_precision, covariance, jacobian, curvature)
-        reset = window_ends | (j == 0)
-        keep = jnp.where(reset, 0.0, 1.0).astype(work)
-        log_step = choose(j == 0, jnp.full_like(adaptation.log_step, np.log(0.5)), adaptation.log_step)
-        curvature_sum = lax.cond(reset, jnp.zeros_like, lambda x: x, adaptation.curvature_sum)
-
-        momentum, normals, jitter, accept, uniforms = self._randoms(keys, model.dim, scales.shape[0], scales.dtype)
         jittered = 1.0 + self.jitter * (2.0 * jitter - 1.0)
-        step_size = jnp.where(warming, jnp.exp(log_step), averaged) * jittered
-        step_size = jnp.where(launching, jnp.full_like(step_size, quarter_turn), step_size)
-        step_size = jnp.where(searching, jnp.exp(log_step), step_size)
-        kick = jnp.where(searching, 0.0, jnp.where(launching, self.dispersion, 1.0)).astype(work)
-        end = self._propose_lanes(
-            model, observed, parameters, CollapsedState(state.position, scales), step_size, momentum * kick
-        )
-        gain = end.log_density_end - end.log_density_start
-        uphill = jnp.isfinite(gain) & (gain > 0)
-        acceptance = jnp.exp(jnp.minimum(end.log_ratio, 0.0))
+        step_size = jnp.where(warming, jnp.exp(log_step), parameters.step_size) * jittered
         # chains leave the mode in their own directions: a quarter turn from rest is a draw around it
+        step_size = jnp.where(launching, jnp.full_like(step_size, quarter_turn), step_size)
+        kick = jnp.where(launching, self.dispersion, 1.0).astype(work)
+        end = self._propose_lanes(model, observed, parameters, state, step_size, momentum * kick)
+        acceptance = jnp.exp(jnp.minimum(end.log_ratio, 0.0))
         accepted = jnp.where(launching, end.log_ratio > LAUNCH_ERROR, accept < acceptance)
-        accepted = jnp.where(searching, uphill, accepted)
         position = jnp.where(accepted[None], end.position, state.position)
-
-        # search: lengthen after a success, shorten after a failure; warm-up: Robbins-Monro on the pooled step
-        searched = jnp.clip(log_step + jnp.where(uphill, 0.3, -1.0).astype(work), -6.0, float(np.log(quarter_turn)))
-        gain = 2.0 / (jnp.maximum(j, 0).astype(work) + 4.0) ** 0.7
-        learned = jnp.clip(log_step + gain * (acceptance - self.target), -5.0, float(np.log(self.max_step)))
-        log_step = jnp.where(searching, searched, pooled(learned))
-
+        scales = state.scales
         if self.noise.augmented:
-            drawn = self._scales_lanes(model, observed, position, scales, normals, uniforms)
-            scales = choose(searching, scales, drawn)
-
-        def with_curvature(total):
-            moved = model.mean_jacobian_lanes(position.astype(work)) * observed.n_over_b.astype(work)[:, None]
-            moved = moved - jacobian
-            return total + (moved[:, :, None] * moved[:, None] if total.ndim == 4 else moved * moved)
-
-        curvature_sum = lax.cond(warming & (j <= frozen_from), with_curvature, lambda x: x, curvature_sum)
-        adaptation = Adaptation(
-            log_step,
-            adaptation.log_step_sum * keep + log_step,
-            adaptation.position_sum * keep.astype(position.dtype) + position,
-            curvature_sum,
-            adaptation.start_scales,
-        )
-        draw = Draw(model.report_lanes(position.astype(work)), acceptance, (end.log_ratio < DIVERGENCE) & (j > 0))
+            scales = self._scales_lanes(model, observed, position, scales, normals, uniforms)
+        # Robbins-Monro on the step size, pooled over a problem's chains
+        gain = 2.0 / (index.astype(work) + 4.0) ** 0.7
+        learned = jnp.clip(log_step + gain * (acceptance - self.target), -5.0, float(np.log(self.max_step)))
+        log_step = jnp.where(warming, _pooled(learned, chains), log_step)
+        draw = Draw(model.report_lanes(position.astype(work)), acceptance, end.log_ratio < DIVERGENCE)
+        adaptation = Adaptation(log_step, adaptation.log_step_sum + log_step)
         return Carry(CollapsedState(position, scales), parameters, adaptation), draw
+
+    def position_lanes(self, carry: Carry) -> Float[Array, "P B"]:
+        return carry.state.position
+
+    def adapt_lanes(self, model, observed, carry: Carry, positions, done, chains: int) -> Carry:
+        """What a window of warm-up teaches; nothing is changed once the draws have begun."""
+        work = observed.root_n_over_b.dtype
+        over_b = observed.n_over_b.astype(work)[:, None]
+
+        def learn(carry: Carry) -> Carry:
+            state, parameters, adaptation = carry
+            step_size = jnp.exp(adaptation.log_step_sum / WINDOW)
+            adaptation = Adaptation(adaptation.log_step, jnp.zeros_like(adaptation.log_step))
+
+            known: Any = parameters.curvature
+
+            def curved(total, position):
+                moved = model.mean_jacobian_lanes(position.astype(work)) * over_b - parameters.jacobian
+                return total + (moved[:, :, None] * moved[:, None] if total.ndim == 4 else moved * moved), None
+
+            total = lax.scan(curved, jnp.zeros_like(known), positions)[0]
+            covariance, jacobian = _reference_lanes(model, observed, _pooled(positions.mean(0), chains))
+            curvature = _pooled(total, chains) / WINDOW
+            learned = CollapsedParameters(step_size, parameters.prior_precision, covariance, jacobian, curvature)
+            # the first window still comes from the mode; the last two only learn the step size
+            frozen = done > self.warmup - 2 * WINDOW
+            first = done <= WINDOW
+
+            def choose(keep, old, new):
+                return lax.select(jnp.broadcast_to(keep, old.shape), old, new)
+
+            keep = CollapsedParameters(jnp.zeros_like(frozen), frozen, frozen | first, frozen | first, frozen)
+            return Carry(state, jax.tree.map(choose, keep, parameters, learned), adaptation)
+
+        return lax.cond(done <= self.warmup, learn, lambda c: c, carry)
 
     def finite_lanes(self, carry: Carry) -> Bool[Array, " B"]:
         return jnp.isfinite(carry.state.position).all(0) & jnp.isfinite(carry.state.scales).all(0)
@@ -400,13 +405,18 @@ def _warmup(key, model, observed, chains, settings):
     )
     keys = random.split(key, chains)
 
-    def iteration(carry, index):
-        step_keys = jax.vmap(lambda k: random.fold_in(k, index.astype(jnp.uint32)))(keys)
-        return settings.iterate_lanes(model, observed, carry, step_keys, index, chains)[0], None
+    def window(carry, number):
+        index = number * WINDOW + jnp.arange(WINDOW, dtype=jnp.int32)
 
-    # one more than the warm-up: the last window's step size is set at the start of the next iteration
-    count = settings.warmup_iterations + 1
+        def iteration(carry, index):
+            step_keys = jax.vmap(lambda k: random.fold_in(k, index.astype(jnp.uint32)))(keys)
+            carry, _ = settings.iterate_lanes(model, observed, carry, step_keys, index, chains)
+            return carry, settings.position_lanes(carry)
+
+        carry, positions = lax.scan(iteration, carry, index)
+        return settings.adapt_lanes(model, observed, carry, positions, index[-1] + 1, chains), None
+
     carry = settings.init_lanes(model, observed, keys, chains)
-    carry, _ = lax.scan(iteration, carry, jnp.arange(count, dtype=jnp.int32))
+    carry, _ = lax.scan(window, carry, jnp.arange(settings.warmup // WINDOW, dtype=jnp.int32))
     states = jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), carry.state)
     return states, jax.tree.map(lambda x: x[..., 0], carry.parameters)

@@ -9,7 +9,7 @@ from blackjax.base import SamplingAlgorithm
 from dpjax.models import LinearRegression, Observed
 from dpjax.samplers import SAMPLERS, collapsed
 
-SETTINGS = collapsed.Collapsed(warmup=40, window=10, mode_steps=10)
+SETTINGS = collapsed.Collapsed(warmup=80, mode_steps=10)
 
 
 def _problem(z=(1.0, 20.0, -3.0, 4.0, 9.0), n=200.0, b=5.0):

@@ -1,0 +1,129 @@
+"""The commands `dpjax run` and `dpjax precompile`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dpjax import _cli_options as options
+from dpjax._cli_options import (
+    BAR,
+    LARGEST_SEED,
+    NOT_TRUSTED,
+    OK,
+    Devices,
+    Method,
+    Platform,
+    Quiet,
+)
+
+
+def run(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="The experiment.")],
+    output: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the results; made if need be.")],
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with an interrupted or killed run; a release is kept.")
+    ] = False,
+    seed: Annotated[int | None, typer.Option(min=0, max=LARGEST_SEED, help="Replaces the config's seed.")] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Remove earlier results first, but for a release of the same table.")
+    ] = False,
+    checkpoint: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0.0, help="Least time between two checkpoints.")
+    ] = 30.0,
+    distributed: Annotated[
+        bool, typer.Option("--distributed", help="Join the other processes of this run; under SLURM no more is needed.")
+    ] = False,
+    coordinator: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Of process 0, for --distributed elsewhere.")
+    ] = None,
+    processes: Annotated[int | None, typer.Option(metavar="N", help="Number of processes.")] = None,
+    process: Annotated[int | None, typer.Option(metavar="I", help="Number of this process, from 0.")] = None,
+    devices: Devices = None,
+    platform: Platform = None,
+    quiet: Quiet = False,
+) -> int:
+    """Run a whole experiment: a release, posteriors by several methods, a calibration study.
+
+    \b
+    Example:
+      dpjax run experiments/quickstart.toml --output results/quickstart
+    """
+    from dpjax.errors import InputError
+
+    if not distributed and (coordinator, processes, process) != (None, None, None):
+        raise InputError("--coordinator, --processes and --process are for --distributed runs")
+    from dpjax._runtime import prepare_jax
+
+    if distributed:
+        # JAX must not be started before it has met the others; devices are then those of one process
+        prepare_jax(devices, platform)
+        from dpjax import _hosts
+
+        _hosts.initialize(coordinator, processes, process)
+        BAR.active = BAR.active and not quiet and _hosts.first()
+        devices = None
+    else:
+        options.prepare(BAR, devices, platform, quiet)
+    import dpjax
+
+    results = dpjax.run(
+        config,
+        output,
+        resume=resume,
+        force=force,
+        seed=seed,
+        devices=devices,
+        checkpoint_seconds=checkpoint,
+        progress=BAR,
+    )
+    BAR.clear()
+    if not distributed or _hosts.first():
+        print(results.table())
+        print(f"\n{results.seconds:.0f} s in all; results in {output}")
+    return OK if results.trusted else NOT_TRUSTED
+
+
+def precompile(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="As for calibrate.")],
+    features: Annotated[int | None, typer.Option(help="Features of a regression (1 if not given).")] = None,
+    categories: Annotated[int | None, typer.Option(metavar="K", help="Categories of a multinomial.")] = None,
+    mechanism: Annotated[str, typer.Option(help="laplace, discrete-laplace (counts) or gaussian.")] = "laplace",
+    method: Method = None,
+    trials: Annotated[
+        int | None, typer.Option(metavar="N", help="Compile for a calibration of this many trials, not for a fit.")
+    ] = None,
+    chains: Annotated[int | None, typer.Option(help="Chains per problem; as in the later command.")] = None,
+    draws: Annotated[int | None, typer.Option(help="Draws per chain; as in the later command.")] = None,
+    devices: Devices = None,
+    platform: Platform = None,
+) -> int:
+    """Compile ahead of time what `fit` (or, with --trials, `calibrate`) will run, into the persistent cache.
+
+    \b
+    Example:
+      dpjax precompile linear-regression --features 2
+      dpjax precompile exponential --trials 10000
+    """
+    from dpjax._runtime import cache_folder
+
+    options.prepare(BAR, devices, platform, True)
+    import dpjax
+
+    done = dpjax.precompile(
+        model,
+        features=features,
+        categories=categories,
+        mechanism=mechanism,
+        method=method,
+        trials=trials,
+        chains=chains,
+        draws=draws,
+        devices=devices,
+    )
+    folder = cache_folder()
+    kept = f"kept in {folder}" if folder else "not kept: no cache"
+    print(f"{done.method}: compiled in {done.seconds:.1f} s; {kept}")
+    return OK
