@@ -52,8 +52,8 @@ def layout(
         lanes = next((w for d, w in _LANES_BY_STATISTICS if statistics <= d), 64) if on_cpu else _LANES_ELSEWHERE
         widest = max(1, min(lanes, most or lanes) // chains)
         blocks = -(-count // widest)
-        spread = max(devices, _AT_LEAST_DEVICES) if on_cpu else devices
-        while spread > max(devices, 2) and count * chains < spread * _FEWEST_LANES:
+        spread = _AT_LEAST_DEVICES if on_cpu and devices <= _AT_LEAST_DEVICES else devices
+        while on_cpu and spread > 2 and count * chains < spread * _FEWEST_LANES:
             spread //= 2
         if count >= spread:
             blocks = -(-blocks // spread) * spread

@@ -38,10 +38,12 @@ def prepare_jax(devices: int | None = None, platform: str | None = None) -> None
     if "jax" in sys.modules:
         return
     flags = os.environ.get("XLA_FLAGS", "")
-    chosen = "xla_force_host_platform_device_count" in flags or "JAX_NUM_CPU_DEVICES" in os.environ
-    if not chosen:
+    if "xla_force_host_platform_device_count" not in flags and "JAX_NUM_CPU_DEVICES" not in os.environ:
         # XLA:CPU does not use a second core well by itself: chains are spread over one device per core
-        os.environ["XLA_FLAGS"] = f"{flags} --xla_force_host_platform_device_count={devices or cores()}".strip()
+        flags += f" --xla_force_host_platform_device_count={devices or cores()}"
+    if "xla_cpu_prefer_vector_width" not in flags and _wide_vectors():
+        flags += " --xla_cpu_prefer_vector_width=512"  # XLA stays at 256 bits by itself: 1.15 times slower
+    os.environ["XLA_FLAGS"] = flags.strip()
     _prepare_cache()
     if platform is not None:
         os.environ["JAX_PLATFORMS"] = _PLATFORMS[platform]
@@ -73,6 +75,15 @@ def _prepare_cache() -> None:
             return  # no cache: slower, nothing else
         os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder)
         os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.3")
+
+
+def _wide_vectors() -> bool:
+    """Whether the processor has 512-bit vectors and does not slow down for them (AMD's from Zen 4 on)."""
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return False
+    return "AuthenticAMD" in text and "avx512vl" in text and "avx512dq" in text
 
 
 def cores() -> int:

@@ -291,7 +291,7 @@ def _doubt(results: Results, method: str, sentences: Sequence[str]) -> None:
     # here the advice is about keys of the config, which have the names of the options
     sentences = [re.sub(r" \(--\w+\)", "", sentence) for sentence in sentences]
     results.doubts.setdefault(method, []).extend(sentences)
-    for sentence in sentences:
+    for sentence in sentences if _hosts.first() else ():
         warnings.warn(sentence, ConvergenceWarning, stacklevel=4)
 
 

@@ -57,10 +57,8 @@ class LaplaceNoise:
     augmented: bool = True
 
     def update_lanes(self, residual: Float[Array, "D B"], normals: Float[Array, "N B"], uniforms: Float[Array, "D B"]):
-        """Draw w | e from 2 D normals and D uniforms."""
-        size = residual.shape[0]
-        w = laplace_scales_from.lanes(residual, normals[:size], uniforms, normals[size:])
-        return jnp.maximum(w, 1e-10)
+        """Draw w | e from D normals and D uniforms."""
+        return jnp.maximum(laplace_scales_from.lanes(residual, normals, uniforms), 1e-10)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """Laplace noise as a Gaussian scale mixture: draw the mixing variances given the noise.
 
 If w ~ Exponential(rate 1/2) and e | w ~ N(0, w), then e ~ Laplace(0, 1). Given e, w has density
-proportional to w^{-1/2} exp(-e^2 / (2 w) - w / 2): InverseGaussian(mean |e|, shape e^2) + chi^2_1 (SPEC B10).
+proportional to w^{-1/2} exp(-e^2 / (2 w) - w / 2): InverseGaussian(mean |e|, shape e^2) + chi^2_1 (SPEC B10), or
+1 / InverseGaussian(mean 1 / |e|, shape 1), which takes one normal less.
 Everything is in units of the Laplace scale b: w = omega^2 / b^2, e = (z - s) / b.
 
 Annotations show the lane form (`f.lanes`, last axis over chains); the functions themselves take one chain.
@@ -18,29 +19,27 @@ from .random import lane_normals, lane_split, lane_uniforms
 
 @batch_last
 def laplace_scales_from(
-    residual: Float[Array, "D B"],
-    normals: Float[Array, "D B"],
-    uniforms: Float[Array, "D B"],
-    chi_normals: Float[Array, "D B"],
+    residual: Float[Array, "D B"], normals: Float[Array, "D B"], uniforms: Float[Array, "D B"]
 ) -> Float[Array, "D B"]:
     """Draw w | e from numbers drawn beforehand (exact; for loops that draw everything in one call).
 
     Args:
         residual: noise in units of b, e = (z - s) / b `[D]`; any size from 0 to 1e18 in float32.
-        normals, uniforms, chi_normals: standard normals, uniforms on [0, 1), more standard normals `[D]`.
+        normals, uniforms: standard normals, uniforms on [0, 1) `[D]`.
 
     Returns:
         Mixing variances w = omega^2 / b^2 `[D]`, positive (at least the smallest normal number of the dtype).
     """
     m = jnp.abs(residual)
     y = normals * normals
-    # roots of the quadratic of Michael, Schucany and Haas for mean m and shape m^2, in which m^2 cancels:
-    # the large root is a sum of non-negative terms and the small one m^2 / large, so neither cancels at any m
+    # 1/w is InverseGaussian(mean 1/m, shape 1). The reciprocals of the two roots of Michael, Schucany and Haas are
+    # a sum of non-negative terms and m^2 over it, so neither cancels at any m; the first is taken with
+    # probability large / (large + m)
     large = m + 0.5 * y + 0.5 * jnp.sqrt(y * (4.0 * m + y))
     positive = large > 0
     small = jnp.where(positive, m * (m / jnp.where(positive, large, jnp.ones_like(large))), jnp.zeros_like(m))
-    wald = jnp.where(uniforms * (m + small) <= m, small, large)
-    return jnp.maximum(wald + chi_normals * chi_normals, jnp.finfo(m.dtype).tiny)
+    w = jnp.where(uniforms * (large + m) < large, large, small)
+    return jnp.maximum(w, jnp.finfo(m.dtype).tiny)
 
 
 @batch_last
@@ -54,8 +53,7 @@ def laplace_scales(key: Key[Array, " B"], residual: Float[Array, "D B"]) -> Floa
     Returns:
         Mixing variances w = omega^2 / b^2 `[D]`; E w = |e| + 1 and E 1/w = 1/|e|.
     """
-    size = residual.shape[0]
     keys = lane_split(key, 2)
-    normals = lane_normals(keys[0], (2, size), residual.dtype)
-    uniforms = lane_uniforms(keys[1], (size,), residual.dtype)
-    return laplace_scales_from.lanes(residual, normals[0], uniforms, normals[1])
+    normals = lane_normals(keys[0], residual.shape[:-1], residual.dtype)
+    uniforms = lane_uniforms(keys[1], residual.shape[:-1], residual.dtype)
+    return laplace_scales_from.lanes(residual, normals, uniforms)

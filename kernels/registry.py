@@ -106,7 +106,7 @@ def _table() -> dict[str, tuple[Callable[..., Any], Callable[[_Values], tuple]]]
         "augmentation.laplace_scales": (augmentation.laplace_scales, lambda v: (v.key, v.normal(5))),
         "augmentation.laplace_scales_from": (
             augmentation.laplace_scales_from,
-            lambda v: (v.normal(5), v.normal(5), v.uniform(5), v.normal(5)),
+            lambda v: (v.normal(5), v.normal(5), v.uniform(5)),
         ),
         "nig.update": (nig.update, lambda v: (v.nig(3), *_regression_records(v))),
         "nig.draw": (nig.draw, lambda v: (v.key, v.nig(3))),

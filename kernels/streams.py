@@ -2,8 +2,8 @@
 
 Each chain owns its key, so what a chain draws does not depend on how many others run beside it. The words come from
 threefry2x32 (Salmon, Moraes, Dror and Shaw 2011, "Parallel random numbers: as easy as 1, 2, 3"; 20 rounds) applied to
-the counters 0, 1, 2, ... under the chain's key, both words of each block used, and written out so that XLA keeps it in
-registers: `jax.random.bits` on CPU runs its rounds as a loop over memory and throws one of the two words away.
+the counters 0, 1, 2, ... under the chain's key, both words of each block used, and its rounds are written out so that
+they run in registers: `jax.random.bits` on CPU loops over memory once per round and throws one of the two words away.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from jaxtyping import Array, Float, Key, UInt32
 _SQRT2 = np.float32(np.sqrt(2.0))
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = np.uint32(0x1BD11BDA)
+#: Words per lane that one trip of the loop draws at most.
+_ROWS = 16
 
 
 def threefry2x32(
@@ -38,31 +40,50 @@ def threefry2x32(
     return x, y
 
 
-def words_lanes(keys: Key[Array, " B"], count: int) -> UInt32[Array, "N B"]:
-    """`count` words of 32 random bits `[count, B]`, one typed threefry key per lane."""
-    if random.key_impl(keys) != "threefry2x32":
-        raise ValueError(f"keys must be of the kind threefry2x32; got {random.key_impl(keys)}")
-    data = random.key_data(keys)
-    half = -(-count // 2)
-    shape = (half, data.shape[0])
-    counter = lax.broadcasted_iota(jnp.uint32, shape, 0)
-    key_0, key_1 = (jnp.broadcast_to(data[None, :, i], shape) for i in (0, 1))
-    x, y = threefry2x32(key_0, key_1, jnp.zeros_like(counter), counter)
-    return jnp.concatenate([x, y])[:count]
+def _unit(words):
+    """23 random mantissa bits, centred in their cell: never 0 or 1, symmetric about 1/2."""
+    return (lax.shift_right_logical(words, np.uint32(9)).astype(jnp.float32) + 0.5) * np.float32(2.0**-23)
+
+
+def _normal(words):
+    return _SQRT2 * lax.erf_inv(2.0 * _unit(words) - 1.0)
+
+
+def _drawn(key_words: UInt32[Array, "2 B"], first: int, count: int, function: Callable) -> Array:
+    """`function` of `count` words per lane `[count, B]`, from the blocks with counters from `first` on.
+
+    In a loop of a few trips: XLA would otherwise merge the rounds into every place that uses one of the numbers, and
+    run them there once more.
+    """
+    rows = min(_ROWS, -(-count // 2))
+    trips = max(2, -(-count // rows))
+    shape = (rows, key_words.shape[1])
+    key_0, key_1 = (jnp.broadcast_to(key_words[i][None], shape) for i in (0, 1))
+    inside = lax.broadcasted_iota(jnp.uint32, shape, 0)
+
+    def trip(_, start):
+        return None, function(threefry2x32(key_0, key_1, jnp.zeros(shape, jnp.uint32), inside + start)[0])
+
+    starts = np.uint32(first) + np.uint32(rows) * jnp.arange(trips, dtype=jnp.uint32)
+    return lax.scan(trip, None, starts)[1].reshape(-1, shape[1])[:count]
 
 
 def normals_and_uniforms_lanes(
     keys: Key[Array, " B"], normals: int, uniforms: int, dtype: DTypeLike = jnp.float32
 ) -> tuple[Float[Array, "N B"], Float[Array, "U B"]]:
-    """Standard normals `[normals, B]` and uniforms on (0, 1) `[uniforms, B]`, one key per lane.
+    """Standard normals `[normals, B]` and uniforms on (0, 1) `[uniforms, B]`, one typed threefry key per lane.
 
     They have 23 random bits whatever the dtype: normals stay within 5.4 of zero.
+
+    Raises:
+        ValueError: keys of another generator than threefry2x32.
     """
-    bits = words_lanes(keys, normals + uniforms)
-    # 23 random mantissa bits, centred in their cell: never 0 or 1, symmetric about 1/2
-    unit = (lax.shift_right_logical(bits, np.uint32(9)).astype(jnp.float32) + 0.5) * np.float32(2.0**-23)
-    z = _SQRT2 * lax.erf_inv(2.0 * unit[:normals] - 1.0)
-    return lax.optimization_barrier((z.astype(dtype), unit[normals:].astype(dtype)))
+    if str(random.key_impl(keys)) != "threefry2x32":
+        raise ValueError(f"keys must be of the kind threefry2x32; got {random.key_impl(keys)}")
+    words = jnp.moveaxis(random.key_data(keys), -1, 0)
+    z = _drawn(words, 0, normals, _normal) if normals else jnp.zeros((0, words.shape[1]), jnp.float32)
+    u = _drawn(words, normals, uniforms, _unit) if uniforms else jnp.zeros((0, words.shape[1]), jnp.float32)
+    return z.astype(dtype), u.astype(dtype)
 
 
 def normals_and_uniforms(key: Key[Array, ""], normals: int, uniforms: int, dtype: DTypeLike = jnp.float32):

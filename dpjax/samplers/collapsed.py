@@ -37,6 +37,8 @@ DIVERGENCE = -1000.0
 LAUNCH_ERROR = -10.0
 #: Above this many statistics the curvature correction keeps its diagonal only (storage D P instead of D P^2).
 FULL_CURVATURE_UP_TO = 9
+#: Bound on the length of trajectories of more than four steps.
+LONGEST_TRAJECTORY = 2.6
 #: Iterations of one window of warm-up: what is learned from the last window changes between blocks of steps only,
 #: so that the loop over steps carries nothing large.
 WINDOW = KEY_BLOCK
@@ -143,7 +145,7 @@ class Collapsed:
 
     noise: LaplaceNoise | GaussianNoise = LaplaceNoise()
     leapfrogs: int | None = None
-    warmup: int = 200
+    warmup: int = 100
     mode_steps: int = 40
     target: float = 0.85
     jitter: float = 0.3
@@ -168,14 +170,20 @@ class Collapsed:
     def leapfrogs_for(self, dim: int) -> int:
         """Steps per trajectory at P = `dim` coordinates.
 
-        Four are best up to 20 coordinates. Beyond, few combinations of coefficients are pinned tightly and the rest
-        loosely (y^2 fixes the length of the coefficient vector), so that short trajectories diffuse along a shell.
+        Four are best up to 9 coordinates, six at 20 (four give as much ESS per second there, but ten times the problems
+        that must be run again). With many, few combinations of coefficients are pinned tightly and the rest loosely
+        (y^2 fixes the length of the coefficient vector), so that short trajectories diffuse along a shell.
         """
-        return self.leapfrogs or max(4, dim // 6)
+        return self.leapfrogs or (4 if dim <= 9 else max(6, dim // 6))
+
+    def longest_step(self, dim: int) -> float:
+        """Bound on the step size: a trajectory of more than four steps that is longer turns back."""
+        steps = self.leapfrogs_for(dim)
+        return self.max_step if steps <= 4 else min(self.max_step, LONGEST_TRAJECTORY / steps)
 
     # ---- one iteration -------------------------------------------------------------------------------------
     def _randoms(self, keys, dim: int, size: int, dtype):
-        augmented = 4 * size if self.noise.augmented else 0
+        augmented = 3 * size if self.noise.augmented else 0
         normals, uniforms = normals_and_uniforms_lanes(
             keys, dim + augmented, 2 + (size if self.noise.augmented else 0), dtype
         )
@@ -252,7 +260,8 @@ class Collapsed:
             gain = end.log_density_end - end.log_density_start
             uphill = jnp.isfinite(gain) & (gain > 0)
             # a leapfrog step of sqrt(2) from rest is the whole Gauss-Newton step
-            log_step = jnp.clip(log_step + jnp.where(uphill, 0.3, -1.0).astype(usual.dtype), -6.0, 0.5 * float(np.log(2.0)))
+            moved = log_step + jnp.where(uphill, 0.3, -1.0).astype(usual.dtype)
+            log_step = jnp.clip(moved, -6.0, 0.5 * float(np.log(2.0)))
             return (jnp.where(uphill[None], end.position, position), log_step.astype(usual.dtype)), None
 
         start = (position, jnp.full(usual.shape[-1:], -1.0, usual.dtype))
@@ -281,7 +290,8 @@ class Collapsed:
             scales = self._scales_lanes(model, observed, position, scales, normals, uniforms)
         # Robbins-Monro on the step size, pooled over a problem's chains
         gain = 2.0 / (index.astype(work) + 4.0) ** 0.7
-        learned = jnp.clip(log_step + gain * (acceptance - self.target), -5.0, float(np.log(self.max_step)))
+        longest = float(np.log(self.longest_step(model.dim)))
+        learned = jnp.clip(log_step + gain * (acceptance - self.target), -5.0, longest)
         log_step = jnp.where(warming, _pooled(learned, chains), log_step)
         draw = Draw(model.report_lanes(position.astype(work)), acceptance, end.log_ratio < DIVERGENCE)
         adaptation = Adaptation(log_step, adaptation.log_step_sum + log_step)

@@ -84,9 +84,9 @@ class Gibbs:
         again = size if self.literal else 0
         metropolis = model.metropolis and self.metropolis
         normals, uniforms = normals_and_uniforms_lanes(
-            keys, 4 * size + rest + again + some_normals, size + some_uniforms + metropolis, work
+            keys, 3 * size + rest + again + some_normals, size + some_uniforms + metropolis, work
         )
-        cut = np.cumsum([2 * size, 2 * size, rest, again])
+        cut = np.cumsum([2 * size, size, rest, again])
         for_noise, for_scales, for_rest, for_again, for_phi = jnp.split(normals, cut.astype(np.int32))
         n, over_b = observed.n.astype(work), observed.n_over_b.astype(work)
         noise = noise_draw_lanes(model, observed, state.position, state.scales, for_noise)
