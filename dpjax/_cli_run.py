@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -60,8 +62,9 @@ def run(
     if distributed:
         # JAX must not be started before it has met the others; devices are then those of one process
         prepare_jax(devices, platform)
-        from dpjax import _hosts
+        from dpjax import _config, _hosts
 
+        _config.load(config, seed)  # a bad config is said before anyone waits
         _hosts.initialize(coordinator, processes, process)
         BAR.active = BAR.active and not quiet and _hosts.first()
         devices = None
@@ -69,16 +72,21 @@ def run(
         options.prepare(BAR, devices, platform, quiet)
     import dpjax
 
-    results = dpjax.run(
-        config,
-        output,
-        resume=resume,
-        force=force,
-        seed=seed,
-        devices=devices,
-        checkpoint_seconds=checkpoint,
-        progress=BAR,
-    )
+    try:
+        results = dpjax.run(
+            config,
+            output,
+            resume=resume,
+            force=force,
+            seed=seed,
+            devices=devices,
+            checkpoint_seconds=checkpoint,
+            progress=BAR,
+        )
+    except BaseException as error:
+        if distributed:
+            _leave(error)
+        raise
     BAR.clear()
     if not distributed or _hosts.first():
         print(results.table())
@@ -86,10 +94,24 @@ def run(
     return OK if results.trusted else NOT_TRUSTED
 
 
+def _leave(error: BaseException) -> None:
+    """End this process of a distributed run at once: an orderly exit would wait for the others."""
+    from dpjax.cli import failed
+
+    code = failed(error, False)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
 def precompile(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="As for calibrate.")],
     features: Annotated[int | None, typer.Option(help="Features of a regression (1 if not given).")] = None,
     categories: Annotated[int | None, typer.Option(metavar="K", help="Categories of a multinomial.")] = None,
+    option: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Option of the family; may be repeated.")
+    ] = None,
+    rule: Annotated[str | None, typer.Option(help="clamp (default) or redact, of an unbounded family.")] = None,
     mechanism: Annotated[str, typer.Option(help="laplace, discrete-laplace (counts) or gaussian.")] = "laplace",
     method: Method = None,
     trials: Annotated[
@@ -97,6 +119,8 @@ def precompile(
     ] = None,
     chains: Annotated[int | None, typer.Option(help="Chains per problem; as in the later command.")] = None,
     draws: Annotated[int | None, typer.Option(help="Draws per chain; as in the later command.")] = None,
+    thin: Annotated[int | None, typer.Option(help="As in the later command.")] = None,
+    stream: Annotated[bool, typer.Option("--stream", help="As in the later calibrate.")] = False,
     devices: Devices = None,
     platform: Platform = None,
 ) -> int:
@@ -109,6 +133,7 @@ def precompile(
     """
     from dpjax._runtime import cache_folder
 
+    chosen = options.parse_family_options(option or [])
     options.prepare(BAR, devices, platform, True)
     import dpjax
 
@@ -116,11 +141,15 @@ def precompile(
         model,
         features=features,
         categories=categories,
+        options=chosen,
+        rule=rule,
         mechanism=mechanism,
         method=method,
         trials=trials,
         chains=chains,
         draws=draws,
+        thin=thin,
+        stream=stream,
         devices=devices,
     )
     folder = cache_folder()

@@ -17,6 +17,8 @@ import numpy as np
 from .errors import InputError
 
 T = TypeVar("T")
+#: Seconds that a process waits for the others to start, and after which a silent one counts as dead.
+WAIT, HEARTBEAT = 120, 60
 
 
 def initialize(coordinator: str | None = None, processes: int | None = None, process: int | None = None) -> None:
@@ -36,13 +38,19 @@ def initialize(coordinator: str | None = None, processes: int | None = None, pro
     if all(given):
         assert coordinator is not None and processes is not None and process is not None
         host, colon, port = coordinator.rpartition(":")
-        if not (host and colon and port.isdigit()):
-            raise InputError(f"coordinator must be HOST:PORT; got {coordinator!r}")
+        if not (host and colon and port.isdigit() and 1 <= int(port) <= 65535):
+            raise InputError(f"coordinator must be HOST:PORT with a port from 1 to 65535; got {coordinator!r}")
         if processes < 1 or not 0 <= process < processes:
             raise InputError(f"process must lie in 0..processes - 1; got process {process} of {processes}")
     try:
-        jax.distributed.initialize(coordinator, processes, process)
+        jax.distributed.initialize(
+            coordinator, processes, process, initialization_timeout=WAIT, heartbeat_timeout_seconds=HEARTBEAT
+        )
     except (RuntimeError, ValueError) as error:
+        if not any(given):
+            raise InputError(
+                "distributed: no SLURM or other cluster that JAX knows; give coordinator, processes and process"
+            ) from None
         text = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(f"the processes of a distributed run do not find each other: {text}") from None
 

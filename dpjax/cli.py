@@ -293,10 +293,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return code if isinstance(code, int) else OK
     except BaseException as error:  # the one place where every error becomes a line and a code
         BAR.clear()
-        return _failed(error, debug)
+        return failed(error, debug)
 
 
-def _failed(error: BaseException, debug: bool) -> int:
+def failed(error: BaseException, debug: bool) -> int:
+    """Say what went wrong in one line; the exit code."""
     if isinstance(error, KeyboardInterrupt | typer.Abort):
         options.complain("interrupted", "nothing half-written is left behind; dpjax run goes on with --resume")
         return INTERRUPTED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,19 +30,24 @@ def precompile(
     *,
     features: int | Any | None = None,
     categories: int | None = None,
+    options: Mapping[str, Any] | None = None,
+    rule: str | None = None,
     mechanism: str = "laplace",
     method: str | None = None,
     trials: int | None = None,
     chains: int | None = None,
     draws: int | None = None,
+    thin: int | None = None,
+    stream: bool = False,
     devices: int | None = None,
 ) -> Precompiled:
     """Compile the programs of a later call, into JAX's persistent cache where there is one.
 
     Args:
-        model, features, categories, mechanism, method: of the later call, as in `dpjax.calibrate`.
+        model, features, categories, options, rule, mechanism, method: of the later call, as in `dpjax.calibrate`.
         trials: compile for a calibration of this many trials in all cells together; None: for a fit.
         chains, draws: of the later call; None: the defaults of `fit` (4 x 1,000) or `calibrate` (2 x 500).
+        thin, stream: of the later call.
         devices: as in `dpjax.engine.run_chains`.
 
     Returns:
@@ -56,7 +62,9 @@ def precompile(
     count = 1 if trials is None else whole("trials", trials)
     usual = (4, 1000) if trials is None else (2, 500)
     delta = 1e-6 if mechanism == "gaussian" else None
-    design = study_design(model, features=features, categories=categories, mechanism=mechanism, delta=delta)
+    design = study_design(
+        model, features=features, categories=categories, options=options, rule=rule, mechanism=mechanism, delta=delta
+    )
     prior = design.model if trials is not None else model_for(design.statistic, None)
     name = default_method(prior) if method is None else method
     if method_named(name).replaces is not None:
@@ -70,6 +78,8 @@ def precompile(
         seed=0,
         chains=usual[0] if chains is None else chains,
         draws=usual[1] if draws is None else draws,
+        thin=20 if stream and thin is None and method_named(name).thin == 1 else thin,
+        stream=stream,
         devices=devices,
         compile_only=True,
     )

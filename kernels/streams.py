@@ -8,6 +8,8 @@ they run in registers: `jax.random.bits` on CPU loops over memory once per round
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import jax.numpy as jnp
 import numpy as np
 from jax import lax, random

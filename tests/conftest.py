@@ -1,14 +1,28 @@
 """Two fake CPU devices, strict promotion and run-time shape checks: set before JAX is imported."""
 
 import os
+from pathlib import Path
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
     os.environ["XLA_FLAGS"] = (os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=2").strip()
 
 import jax
+import pytest
 from jaxtyping import install_import_hook
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 install_import_hook("dpjax", "beartype.beartype")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _compiled_programs_do_not_pile_up():
+    """Every compiled program holds memory maps, of which a process may have 65,530: beyond, XLA crashes."""
+    yield
+    maps = Path("/proc/self/maps")
+    if maps.exists() and maps.read_bytes().count(b"\n") > 20_000:
+        from dpjax import _programs
+
+        _programs._PROGRAMS.clear()
+        jax.clear_caches()

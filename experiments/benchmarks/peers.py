@@ -371,7 +371,7 @@ def side_by_side(count: int, options) -> list[dict]:
     z = jnp.asarray(problems.z / problems.scale, jnp.float32)
     chains, draws = (4, 1000) if count < 100 else (2, 500)
     draws, repeats, limit = (100, 1, 5.0) if options.quick else (draws, options.repeats, options.limit)
-    budget = Collapsed().warmup_iterations
+    budget = Collapsed().warmup_iterations + Collapsed().mode_steps
     rows = [run_dpjax(problems, chains, draws, count, repeats, limit)]
     show(rows[0])
     # the doubled budget once among many problems: with thousands it is the same program as with hundreds

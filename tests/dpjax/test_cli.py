@@ -15,6 +15,7 @@ import pytest
 import dpjax
 from dpjax import _cli_options, _noise
 from dpjax.cli import main
+from dpjax.engine import Progress
 from dpjax.posterior import _number
 
 SECRET = "27.391846"
@@ -573,9 +574,9 @@ def test_progress_bar_is_for_terminals_only():
     terminal, pipe = Terminal(), io.StringIO()
     for screen in (terminal, pipe):
         bar = _cli_options.Bar(screen)
-        bar.labelled("fit collapsed")(3, 6)
+        bar.labelled("fit collapsed")(Progress(3, 6))
         bar.clear()
-    assert "fit collapsed" in terminal.getvalue() and "3/6" in terminal.getvalue()
+    assert "fit collapsed" in terminal.getvalue() and "50%" in terminal.getvalue()
     assert terminal.getvalue().endswith("\r")
     assert pipe.getvalue() == ""
 
