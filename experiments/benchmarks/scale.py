@@ -182,7 +182,7 @@ def compilation(quick: bool) -> dict:
     out = {}
     for features in (1,) if quick else (1, 2, 4, 9):
         with tempfile.TemporaryDirectory() as cache:
-            cold = [float(python(COMPILE, str(features), cache="off")) for _ in range(1 if quick else 3)]
+            cold = [float(python(COMPILE, str(features), cache="off")) for _ in range(1 if quick else 2)]
             python(COMPILE, str(features), cache=cache)
             warm = [float(python(COMPILE, str(features), cache=cache)) for _ in range(1 if quick else 3)]
         out[str(features)] = {"cold": float(np.median(cold)), "warm": float(np.median(warm))}

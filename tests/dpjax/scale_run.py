@@ -27,6 +27,8 @@ draws = 400
 thin = 1
 settings = { burn_in = 200 }
 """
+#: One method only, quick to compile.
+QUICK = CONFIG.replace('["gibbs", "collapsed"]', '["gibbs"]')
 
 
 def start(config: Path, output: Path, *options: str, devices: int = 2, cache: Path | None = None) -> subprocess.Popen:

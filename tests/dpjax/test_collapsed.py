@@ -409,5 +409,5 @@ def test_bad_settings_and_shapes_are_refused(learned):
 
 
 def test_trajectories_lengthen_with_dimension():
-    assert [Collapsed().leapfrogs_for(d) for d in (1, 5, 9, 20, 65)] == [4, 4, 4, 4, 10]
+    assert [Collapsed().leapfrogs_for(d) for d in (1, 5, 9, 20, 65)] == [4, 4, 4, 6, 10]
     assert Collapsed(leapfrogs=7).leapfrogs_for(5) == 7

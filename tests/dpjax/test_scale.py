@@ -59,11 +59,11 @@ def undisturbed(tmp_path_factory):
     """Config, compilation cache and results of the experiment run once, on one device."""
     folder = tmp_path_factory.mktemp("scale")
     config, cache = folder / "config.toml", folder / "cache"
-    config.write_text(scale.CONFIG)
+    config.write_text(scale.QUICK)
     code, out = scale.finish(scale.start(config, folder / "whole", devices=1, cache=cache))
     assert code in DONE, out
     found = scale.results(folder / "whole")
-    assert len(found) == 8 and not list((folder / "whole" / "parts").glob("*.ckpt"))
+    assert len(found) == 4 and not list((folder / "whole" / "parts").glob("*.ckpt"))
     return config, cache, found
 
 
@@ -233,6 +233,7 @@ class Terminal(io.StringIO):
 
 
 def test_the_bar_shows_rate_time_left_and_the_worst(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
     clock = iter([10.0, 20.0])
     monkeypatch.setattr("dpjax._cli_options.time.monotonic", lambda: next(clock))
     bar = Bar(Terminal())
