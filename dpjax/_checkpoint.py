@@ -11,7 +11,6 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from ._runtime import versions
 from .errors import InputError
 
 #: Of the layout of these files; files of another are refused.
-FORMAT = 1
+FORMAT = 2
 #: Seconds between two checkpoints, and the largest share of the time that writing them may take.
 EVERY, SHARE = 30.0, 0.05
 _PACKAGES = ("dpjax", "jax", "jaxlib")
@@ -80,9 +79,9 @@ class Checkpoint:
         """State of the group that was at work, or None if it is another."""
         return self._state[1] if self._state is not None and self._state[0] == group else None
 
-    def due(self, decide: Callable[[bool], bool] = lambda flag: flag) -> bool:
-        """Whether it is time for a checkpoint; `decide` makes one decision of those of several processes."""
-        return decide(time.monotonic() >= self._next)
+    def due(self) -> bool:
+        """Whether it is time for a checkpoint: one decision for all processes, whose arrays it gathers."""
+        return _hosts.decide(lambda: time.monotonic() >= self._next)
 
     def keep_state(self, group: int, arrays: dict[str, np.ndarray]) -> None:
         """Write the state of the group at work, and the groups finished since the last time."""
@@ -121,12 +120,10 @@ class Checkpoint:
 
     def _read(self, path: Path) -> dict[str, np.ndarray] | None:
         """A file's arrays, as process 0 sees it, on every process."""
-        content, trouble = None, None
-        if _hosts.first() and path.is_file():
-            content = path.read_bytes()
-        content = _hosts.tell(content)
+        content = _hosts.decide(lambda: path.read_bytes() if path.is_file() else None)
         if content is None:
             return None
+        trouble = None
         try:
             with np.load(BytesIO(content), allow_pickle=False) as stored:
                 arrays = {key: stored[key] for key in stored.files}

@@ -98,7 +98,7 @@ class GroupLoop:
         inputs, bins = arguments()
         schedule, devices = self.schedule, self.plan.devices
         start = time.perf_counter()
-        done, carry, kept, late = 0, None, [], None
+        done, carry, kept = 0, None, []
         if self.checkpoint is not None:
             resumed = self.checkpoint.state(group)
             if resumed is not None:
@@ -109,21 +109,20 @@ class GroupLoop:
             first = shared(jnp.asarray(call * (schedule.segment // KEY_BLOCK), jnp.uint32), devices)
             carry, out = self.programs.segment(first, *inputs, carry, bins)
             number = call - schedule.warm
-            if schedule.stream and number < 0 and 2 * call >= schedule.warm:
-                late = out if late is None else merge(late, out, call - -(-schedule.warm // 2))
-                bins = locate(late, bins)
-            if schedule.stream and not schedule.warm and number == 0:
-                bins = locate(out, bins)
-            if number >= 0:
+            if number < 0:
+                if schedule.stream and 2 * call >= schedule.warm:  # where the sketch's cells are laid
+                    kept = [merge(kept[0], out, call - -(-schedule.warm // 2)) if kept else out]
+                    bins = locate(kept[0], bins)
+            else:
+                kept = [] if number == 0 else kept
+                if schedule.stream and not schedule.warm and number == 0:
+                    bins = locate(out, bins)
                 joined = number % schedule.per_batch
-                if joined:
-                    kept[-1] = merge(kept[-1], out, joined)
-                else:
-                    kept.append(out)
+                kept = [*kept[:-1], merge(kept[-1], out, joined)] if joined else [*kept, out]
             if self.progress is not None:
                 jax.block_until_ready(carry)
                 self._report(group, call + 1, kept)
-            if self.checkpoint is not None and self.checkpoint.due(self._leader_says):
+            if self.checkpoint is not None and self.checkpoint.due():
                 jax.block_until_ready(carry)
                 self.checkpoint.keep_state(group, self._dump(call + 1, carry, bins, kept))
         jax.block_until_ready((carry, kept))
@@ -135,11 +134,6 @@ class GroupLoop:
 
     def _init(self, inputs):
         return self.programs.init(shared(jnp.zeros((), jnp.uint32), self.plan.devices), *inputs)
-
-    @staticmethod
-    def _leader_says(flag: bool) -> bool:
-        """One decision for all processes: a checkpoint gathers arrays from them all."""
-        return flag if _hosts.count() == 1 else _hosts.tell(b"1" if flag else b"0") == b"1"
 
     # ---- results ---------------------------------------------------------------------------------------------
     def _unblock(self, x):
@@ -196,18 +190,17 @@ class GroupLoop:
     # ---- checkpoints -----------------------------------------------------------------------------------------
     def _dump(self, calls: int, carry, bins, kept) -> dict[str, np.ndarray]:
         leaves = jax.tree.leaves(_hosts.fetch((carry, bins, kept)))
-        return {"calls": np.array(calls)} | {f"leaf_{i}": np.asarray(x) for i, x in enumerate(leaves)}
+        counts = {"calls": np.array(calls), "kept": np.array(len(kept))}
+        return counts | {f"leaf_{i}": np.asarray(x) for i, x in enumerate(leaves)}
 
     def _restore(self, arrays: dict[str, np.ndarray], bins):
-        calls = int(arrays["calls"])
-        batches = -(-max(calls - self.schedule.warm, 0) // self.schedule.per_batch)
         one = Segment(*([0] * len(Segment._fields)))
         shape: Any = self.programs.init.out_tree
         carry = jax.tree.unflatten(shape, [0] * shape.num_leaves)
-        tree: Any = jax.tree.structure((carry, bins, [one] * batches))
+        tree: Any = jax.tree.structure((carry, bins, [one] * int(arrays["kept"])))
         leaves = [arrays[f"leaf_{i}"] for i in range(tree.num_leaves)]
         carry, bins, kept = jax.tree.unflatten(tree, place(leaves, self.plan.devices))
-        return calls, carry, bins, kept
+        return int(arrays["calls"]), carry, bins, kept
 
 
 def _convergence(means, variances, length: int) -> tuple[np.ndarray, np.ndarray]:

@@ -77,21 +77,15 @@ def fetch(tree: Any) -> Any:
     return jax.tree.map(one, tree)
 
 
-def tell(content: bytes | None) -> bytes | None:
-    """What process 0 says, on every process (None: nothing); collective, so every process must call it."""
-    if count() == 1:
-        return content
+def _tell(content: bytes) -> bytes:
+    """What process 0 says, on every process; collective, so every process must call it."""
     from jax.experimental import multihost_utils
 
-    said = content if first() else b""
-    size = multihost_utils.broadcast_one_to_all(np.array([-1 if said is None else len(said)], np.int32))
-    length = int(np.asarray(size)[0])
-    if length < 0:
-        return None
-    buffer = np.zeros(max(length, 1), np.uint8)
-    if first() and said:
-        buffer[:] = np.frombuffer(said, np.uint8)
-    return np.asarray(multihost_utils.broadcast_one_to_all(buffer)).astype(np.uint8).tobytes()[:length]
+    size = multihost_utils.broadcast_one_to_all(np.array([len(content)], np.int32))
+    buffer = np.zeros(int(np.asarray(size)[0]), np.uint8)
+    if first():
+        buffer[:] = np.frombuffer(content, np.uint8)
+    return np.asarray(multihost_utils.broadcast_one_to_all(buffer)).astype(np.uint8).tobytes()
 
 
 def decide(function: Callable[[], T]) -> T:
@@ -102,15 +96,13 @@ def decide(function: Callable[[], T]) -> T:
     """
     if count() == 1:
         return function()
-    content = None
+    content = b""
     if first():
         try:
             content = pickle.dumps((True, function()))
         except InputError as error:
             content = pickle.dumps((False, str(error)))
-    said = tell(content)
-    assert said is not None
-    good, value = pickle.loads(said)  # from our own process 0
+    good, value = pickle.loads(_tell(content))  # from our own process 0
     if not good:
         raise InputError(value)
     return value

@@ -259,7 +259,7 @@ def run_chains(
         loop = GroupLoop(programs, plan, schedule, names, truth is not None, progress, count, checkpoint)
         if checkpoint is not None:
             identity = {"sampler": repr(sampler), "draws": draws, "stream": stream, "layout": repr(plan), **settings}
-            checkpoint.open(identity, (problems.z, problems.n, problems.scale, truth, problems.batched_model()))
+            checkpoint.open(identity, (problems.z, problems.n, problems.scale, truth, problems.model))
         pieces = []
         for group in range(0 if compile_only else plan.calls):
             pieces.append(loop.run(group, lambda g=group: cut.arguments(g) if g else (inputs, bins)))  # type: ignore[misc]

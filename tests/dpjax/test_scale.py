@@ -90,6 +90,17 @@ def test_interrupted_run_goes_on_bit_for_bit(study, tmp_path, monkeypatch, strea
             np.testing.assert_array_equal(value, getattr(again.streamed, name))
 
 
+def test_what_lays_the_quantile_cells_survives_a_kill(study, tmp_path, monkeypatch):
+    """Killed where several segments of warm-up have been merged into where the cells lie."""
+    monkeypatch.setattr("dpjax._checkpoint.SHARE", np.inf)
+    sampler, kwargs = Gibbs(burn_in=160), KWARGS | {"stream": True, "truth": study.truth, "segment": 20}
+    whole = run_chains(sampler, study.problems, **kwargs)
+    with pytest.raises(Stop):
+        run_chains(sampler, study.problems, progress=stop_after(7), checkpoint=Checkpoint(tmp_path, "x", 0.0), **kwargs)
+    again = run_chains(sampler, study.problems, checkpoint=Checkpoint(tmp_path, "x", 1e9), **kwargs)
+    np.testing.assert_array_equal(whole.streamed.quantiles, again.streamed.quantiles)
+
+
 def test_checkpoints_of_another_run_and_broken_ones_are_refused(study, tmp_path):
     def go(problems=study.problems, **change):
         run_chains(GIBBS, problems, checkpoint=Checkpoint(tmp_path, "x", 1e9), **(KWARGS | change))
