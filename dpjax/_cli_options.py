@@ -230,7 +230,7 @@ class Bar:
 BAR = Bar()
 
 
-def prepare(bar: Bar, devices: int | None, platform: str | None, quiet: bool) -> None:
+def prepare(devices: int | None, platform: str | None, quiet: bool) -> None:
     """What commands that use JAX do first.
 
     Raises:
@@ -238,7 +238,7 @@ def prepare(bar: Bar, devices: int | None, platform: str | None, quiet: bool) ->
     """
     from dpjax._runtime import check_devices, prepare_jax
 
-    bar.active = bar.active and not quiet
+    BAR.active = BAR.active and not quiet
     prepare_jax(devices, platform)
     if devices is not None or platform is not None:
         check_devices(devices, platform)

@@ -69,7 +69,7 @@ def run(
         BAR.active = BAR.active and not quiet and _hosts.first()
         devices = None
     else:
-        options.prepare(BAR, devices, platform, quiet)
+        options.prepare(devices, platform, quiet)
     import dpjax
 
     try:
@@ -134,7 +134,7 @@ def precompile(
     from dpjax._runtime import cache_folder
 
     chosen = options.parse_family_options(option or [])
-    options.prepare(BAR, devices, platform, True)
+    options.prepare(devices, platform, True)
     import dpjax
 
     done = dpjax.precompile(

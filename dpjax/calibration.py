@@ -214,9 +214,6 @@ def calibrate_study(
     Args as in `calibrate`; `settings`: sampler settings to change;
     `non_private`: draws `[T, C, S, K]` of the non-private posterior, computed if None.
     """
-    entry = method_named(method)
-    if stream and thin is None:
-        thin = 20 if entry.thin == 1 else entry.thin
     run = run_method(
         method,
         study.problems,

@@ -110,7 +110,7 @@ def fit(
     from dpjax.release import Release
 
     read = [Release.load(path) for path in releases]  # before JAX is loaded: a bad file is said at once
-    options.prepare(BAR, devices, platform, quiet)
+    options.prepare(devices, platform, quiet)
     if output is not None:
         for package in ("arviz", "h5netcdf"):
             require(package, "report", "saving a posterior")
@@ -209,7 +209,7 @@ def calibrate(
     chosen = options.parse_family_options(option or [])
     pictures = _pictures(figure, sizes, budgets)
     options.check_outputs([json], [prior] if prior else [], force, [*pictures.values()])
-    options.prepare(BAR, devices, platform, quiet)
+    options.prepare(devices, platform, quiet)
     if figure is not None:
         from dpjax.errors import require
 

@@ -15,7 +15,7 @@ from .engine import OK, Problems, Progress, Run, replace_problems, run_chains
 from .errors import InputError
 from .mechanisms import MECHANISMS
 from .models.base import Model
-from .samplers.base import LaneSampler
+from .samplers.base import KEY_BLOCK, LaneSampler
 from .samplers.collapsed import Collapsed
 from .samplers.conjugate import Conjugate
 from .samplers.exact import MOST_TERMS, Enumeration, OnePosteriorSampling, Quadrature, terms_needed
@@ -219,7 +219,7 @@ def run_method(
         name: one of `METHODS`.
         problems: T problems; `exact` is needed for "non-private".
         seed, chains, draws, thin, progress, checkpoint: as for `dpjax.engine.run_chains`; `thin` defaults to the
-            method's.
+            method's, 20 at least when streaming.
         rerun: run problems with R-hat > 1.05, bulk ESS < 100 or a bad result code again (methods that say how).
         settings: fields of the sampler's settings to change.
         options: further arguments of `run_chains`.
@@ -243,7 +243,8 @@ def run_method(
         raise InputError(f"settings of {name}: a value has the wrong type: {settings}") from None
     if method.replaces is not None:
         problems = dataclasses.replace(problems, z=getattr(problems, method.replaces))
-    thin = method.thin if thin is None else thin
+    if thin is None:  # sums over every step cost more than they tell
+        thin = KEY_BLOCK if options.get("stream") and method.thin == 1 else method.thin
     run = run_chains(
         sampler, problems, seed=seed, chains=chains, draws=draws, thin=thin, progress=progress, checkpoint=checkpoint,
         **options,

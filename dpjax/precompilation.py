@@ -78,7 +78,7 @@ def precompile(
         seed=0,
         chains=usual[0] if chains is None else chains,
         draws=usual[1] if draws is None else draws,
-        thin=20 if stream and thin is None and method_named(name).thin == 1 else thin,
+        thin=thin,
         stream=stream,
         devices=devices,
         compile_only=True,

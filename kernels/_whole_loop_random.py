@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
-_PARITY = np.uint32(0x1BD11BDA)
+from .streams import threefry2x32
+
 #: Pairs of words from this counter on serve proposals after the first ones of a step have all been rejected.
 RETRY = 1 << 20
 #: Giles (2012), erfinv in single precision: for w < 5 in w - 2.5 and beyond in sqrt(w) - 3, highest power first.
@@ -25,27 +25,6 @@ _TAIL = (
     -2.00214257e-04, 1.00950558e-04, 1.34934322e-03, -3.67342844e-03, 5.73950773e-03,
     -7.6224613e-03, 9.43887047e-03, 1.00167406e00, 2.83297682e00,
 )  # fmt: skip
-
-
-def threefry2x32(key_0: Any, key_1: Any, counter_0: Any, counter_1: Any, rounds: int = 20) -> tuple[Any, Any]:
-    """Two words from a key of two words and a counter of two words (Salmon et al. 2011), elementwise.
-
-    Args:
-        key_0, key_1, counter_0, counter_1: uint32, arrays of one shape or scalars.
-        rounds: 20 as in JAX; 13 is the fewest that pass Crush.
-    """
-    keys = (key_0, key_1, key_0 ^ key_1 ^ _PARITY)
-    x, y = counter_0 + key_0, counter_1 + key_1
-    for done in range(rounds):
-        turn = _ROTATIONS[done // 4 % 2][done % 4]
-        x = x + y
-        y = lax.shift_left(y, jnp.full_like(y, turn)) | lax.shift_right_logical(y, jnp.full_like(y, 32 - turn))
-        y = x ^ y
-        if done % 4 == 3:
-            group = done // 4 + 1
-            x = x + keys[group % 3]
-            y = y + keys[(group + 1) % 3] + np.uint32(group)
-    return x, y
 
 
 def words(keys: tuple[Any, Any], step: Any, count: int, first: Any = 0, rounds: int = 20) -> list[Any]:

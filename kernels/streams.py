@@ -9,6 +9,7 @@ they run in registers: `jax.random.bits` on CPU loops over memory once per round
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -23,22 +24,24 @@ _PARITY = np.uint32(0x1BD11BDA)
 _ROWS = 16
 
 
-def threefry2x32(
-    key_0: UInt32[Array, "*S"],
-    key_1: UInt32[Array, "*S"],
-    counter_0: UInt32[Array, "*S"],
-    counter_1: UInt32[Array, "*S"],
-) -> tuple[UInt32[Array, "*S"], UInt32[Array, "*S"]]:
-    """Two random words from two words of key and two of counter, elementwise (20 rounds)."""
-    schedule = (key_0, key_1, key_0 ^ key_1 ^ _PARITY)
+def threefry2x32(key_0: Any, key_1: Any, counter_0: Any, counter_1: Any, rounds: int = 20) -> tuple[Any, Any]:
+    """Two random words from two words of key and two of counter, elementwise.
+
+    Args:
+        key_0, key_1, counter_0, counter_1: uint32, arrays of one shape or scalars.
+        rounds: 20 as in JAX; 13 is the fewest that pass Crush.
+    """
+    keys = (key_0, key_1, key_0 ^ key_1 ^ _PARITY)
     x, y = counter_0 + key_0, counter_1 + key_1
-    for group in range(5):
-        for turn in _ROTATIONS[group % 2]:
-            x = x + y
-            y = (y << np.uint32(turn)) | (y >> np.uint32(32 - turn))
-            y = x ^ y
-        x = x + schedule[(group + 1) % 3]
-        y = y + schedule[(group + 2) % 3] + np.uint32(group + 1)
+    for done in range(rounds):
+        turn = _ROTATIONS[done // 4 % 2][done % 4]
+        x = x + y
+        y = lax.shift_left(y, jnp.full_like(y, turn)) | lax.shift_right_logical(y, jnp.full_like(y, 32 - turn))
+        y = x ^ y
+        if done % 4 == 3:
+            group = done // 4 + 1
+            x = x + keys[group % 3]
+            y = y + keys[(group + 1) % 3] + np.uint32(group)
     return x, y
 
 

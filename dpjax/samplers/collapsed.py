@@ -29,6 +29,7 @@ from ..kernels.marginal import add_diagonal_lanes
 from ..kernels.streams import normals_and_uniforms_lanes
 from ..kernels.symmetric import gram_lanes, inverse_cholesky, matmul_lanes, sweep, take
 from ..models.base import Model, Observed
+from ._matheron import noise_draw_lanes
 from .base import KEY_BLOCK, Draw, GaussianNoise, LaplaceNoise
 
 #: A fall of the log Metropolis ratio beyond this is counted as a divergence.
@@ -109,21 +110,6 @@ def _reference_lanes(model: Model, observed: Observed, position):
     _, covariance = model.residual_lanes(position, observed)
     jacobian = model.mean_jacobian_lanes(position.astype(work))
     return covariance, jacobian * observed.n_over_b.astype(work)[:, None]
-
-
-def noise_draw_lanes(
-    model: Model, observed: Observed, position, scales, normals: Float[Array, "N B"]
-) -> Float[Array, "D B"]:
-    """e = (z - s) / b with s | phi, w, z, by Matheron's rule from 2 D normals.
-
-    s0 is drawn from its law given phi, e0 from the noise's, and both are shifted by the gain times the misfit.
-    """
-    size = scales.shape[0]
-    residual, covariance = model.residual_lanes(position, observed)
-    deviation = model.deviation_lanes(position.astype(scales.dtype), normals[:size]) * observed.root_n_over_b
-    noise = jnp.sqrt(scales) * normals[size:]
-    misfit = residual - deviation - noise
-    return noise + scales * sweep.lanes(add_diagonal_lanes(covariance, scales), misfit)[2]
 
 
 def _pooled(x, chains: int):

@@ -25,8 +25,8 @@ from ..kernels.batching import batch_last
 from ..kernels.streams import normals_and_uniforms_lanes
 from ..kernels.symmetric import cholesky, matvec_lanes
 from ..models.base import Model, Observed
+from ._matheron import noise_draw_lanes
 from .base import Draw, GaussianNoise, LaplaceNoise
-from .collapsed import noise_draw_lanes
 
 
 class GibbsState(NamedTuple):

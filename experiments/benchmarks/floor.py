@@ -18,7 +18,6 @@ unknown length counts as no pass ("loops of unknown length": the exact fallback 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import time
 from collections import Counter
@@ -36,10 +35,10 @@ import numpy as np
 from jax import lax, random
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as Spec
-from run import machine, study
+from run import machine, save, study
 
 from dpjax.engine import run_chains
-from dpjax.kernels.streams import normals_and_uniforms_lanes
+from dpjax.kernels.streams import normals_and_uniforms_lanes, threefry2x32
 from dpjax.models.base import Observed
 from dpjax.samplers.collapsed import Collapsed
 from dpjax.samplers.gibbs import Gibbs
@@ -129,24 +128,6 @@ def arithmetic(quick: bool) -> dict[str, float]:
     return rates
 
 
-def _rotated(x, bits: int):
-    return (x << np.uint32(bits)) | (x >> np.uint32(32 - bits))
-
-
-def threefry(key0, key1, x0, x1, rounds: int):
-    """Threefry-2x32 (Salmon et al. 2011) written out, `rounds` rounds; 20 is what JAX uses."""
-    rotations = (13, 15, 26, 6, 17, 29, 16, 24)
-    keys = (key0, key1, key0 ^ key1 ^ np.uint32(0x1BD11BDA))
-    x0, x1 = x0 + keys[0], x1 + keys[1]
-    for r in range(rounds):
-        x0 = x0 + x1
-        x1 = _rotated(x1, rotations[r % 8]) ^ x0
-        if r % 4 == 3:
-            s = r // 4 + 1
-            x0, x1 = x0 + keys[s % 3], x1 + keys[(s + 1) % 3] + np.uint32(s)
-    return x0, x1
-
-
 def _multiply(a: int, b):
     """High and low word of a * b for 32-bit words, without 64-bit integers (which JAX has only in 64-bit mode)."""
     low16, high16 = np.uint32(a & 0xFFFF), np.uint32(a >> 16)
@@ -197,7 +178,7 @@ def random_words(quick: bool, words: int = 28) -> dict[str, float]:
         return mixed(random.bits(key, (words, LANES), jnp.uint32))
 
     def written_out(d, rounds):
-        return mixed(*threefry(d[0][None], d[1][None], first, second, rounds))
+        return mixed(*threefry2x32(d[0][None], d[1][None], first, second, rounds))
 
     def philox_(d):
         half = words // 4
@@ -442,10 +423,7 @@ def main() -> None:
         results["floors"] = floors(rates, options.quick)
     if "growth" in options.only:
         results["growth"] = growth(options.quick)
-    if options.output:
-        options.output.parent.mkdir(parents=True, exist_ok=True)
-        options.output.write_text(json.dumps(results, indent=1) + "\n")
-        print(f"\nwritten: {options.output}")
+    save(results, options.output)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,6 @@ of `collapsed` (its mode search included) and, in a second row, twice that. A ro
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import time
@@ -47,7 +46,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as Spec
 from numpyro.infer import MCMC, NUTS
 from numpyro.infer.hmc import hmc
-from run import machine, study
+from run import machine, save, study
 
 from dpjax.diagnostics import diagnose
 from dpjax.kernels.marginal import gaussian_marginal
@@ -415,9 +414,7 @@ def main() -> None:
         results["rows"] += rows
         results["ratios"].append({"problems": count, "best_peer": best["sampler"], "dpjax_over_best_peer": ratio})
         print(f"   dpjax / best peer ({best['sampler']}, {best['problems_run']} problems run): {ratio:,.0f}x")
-        if options.output:  # after each size, so that an interrupted run leaves what it measured
-            options.output.parent.mkdir(parents=True, exist_ok=True)
-            options.output.write_text(json.dumps(results, indent=1) + "\n")
+        save(results, options.output)  # after each size, so that an interrupted run leaves what it measured
 
 
 if __name__ == "__main__":

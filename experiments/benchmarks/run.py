@@ -171,6 +171,14 @@ def machine() -> dict:
     }  # fmt: skip
 
 
+def save(results: dict, path: Path | None) -> None:
+    """Write results as JSON, where a file was asked for."""
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(results, indent=1) + "\n")
+        print(f"\nwritten: {path}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output", type=Path, default=None, help="JSON file to write")
@@ -192,10 +200,7 @@ def main() -> None:
     results = {"machine": where, "repeats": repeats}
     for name in options.only:
         results[name] = parts[name]()
-    if options.output:
-        options.output.parent.mkdir(parents=True, exist_ok=True)
-        options.output.write_text(json.dumps(results, indent=1) + "\n")
-        print(f"\nwritten: {options.output}")
+    save(results, options.output)
 
 
 if __name__ == "__main__":

@@ -261,15 +261,13 @@ def main() -> None:
     options = parser.parse_args()
     os.environ.setdefault("DPJAX_CACHE", "off")
     prepare_jax()
-    from run import machine
+    from run import machine, save
 
     results = {"machine": machine()}
     for name in options.only:
         print(f"\n== {name}")
         results[name] = PARTS[name](options.quick)
-        if options.output:
-            options.output.parent.mkdir(parents=True, exist_ok=True)
-            options.output.write_text(json.dumps(results, indent=1) + "\n")
+        save(results, options.output)
     print(f"\npeak memory of this process {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB")
 
 

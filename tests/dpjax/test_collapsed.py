@@ -15,6 +15,7 @@ from scipy import stats
 from dpjax.errors import InputError
 from dpjax.kernels.marginal import gaussian_marginal
 from dpjax.models import LinearRegression, Model, Observed
+from dpjax.samplers._matheron import noise_draw_lanes
 from dpjax.samplers.base import GaussianNoise, LaplaceNoise
 from dpjax.samplers.collapsed import (
     WINDOW,
@@ -22,7 +23,6 @@ from dpjax.samplers.collapsed import (
     CollapsedParameters,
     CollapsedState,
     build,
-    noise_draw_lanes,
     warmup,
 )
 
