@@ -19,18 +19,24 @@ if TYPE_CHECKING:
     from dpjax.calibration import Calibration, calibrate
     from dpjax.experiment import run
     from dpjax.inference import fit
+    from dpjax.many import fit_many
     from dpjax.posterior import Posterior
     from dpjax.precompilation import precompile
+    from dpjax.prediction import Prediction, RegressionPosterior, load_posterior
 
 __version__ = "0.1.0"
 __all__ = [
     "Calibration",
     "Posterior",
+    "Prediction",
     "Privacy",
     "PrivateQuantile",
+    "RegressionPosterior",
     "Release",
     "calibrate",
     "fit",
+    "fit_many",
+    "load_posterior",
     "precompile",
     "release",
     "run",
@@ -38,8 +44,12 @@ __all__ = [
 _LAZY = {
     "Calibration": "dpjax.calibration",
     "Posterior": "dpjax.posterior",
+    "Prediction": "dpjax.prediction",
+    "RegressionPosterior": "dpjax.prediction",
     "calibrate": "dpjax.calibration",
     "fit": "dpjax.inference",
+    "fit_many": "dpjax.many",
+    "load_posterior": "dpjax.prediction",
     "precompile": "dpjax.precompilation",
     "run": "dpjax.experiment",
 }

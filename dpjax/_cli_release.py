@@ -53,6 +53,12 @@ def release(
     delta: Annotated[float | None, typer.Option(help="Of gaussian noise, far below 1 / records.")] = None,
     adjacency: Annotated[str, typer.Option(help="replace-one.")] = "replace-one",
     intercept: Annotated[bool, typer.Option("--intercept/--no-intercept", help="Only with, for now.")] = True,
+    moments: Annotated[
+        bool, typer.Option("--moments", help="Also third and fourth moments of a regression's features.")
+    ] = False,
+    moments_share: Annotated[
+        float | None, typer.Option(help="Share of epsilon that --moments gets, inside (0, 1); 0.5 if left out.")
+    ] = None,
     force: Force = False,
 ) -> int:
     """Release the noisy sums of a private table.
@@ -95,6 +101,8 @@ def release(
         categories=categories,
         adjacency=adjacency,
         intercept=intercept,
+        moments=moments,
+        moments_share=moments_share,
         **arguments,
     )
     made.save(output, force)

@@ -22,7 +22,7 @@ BUILTIN = ("diabetes",)
 #: Keys of [calibration] that say what is simulated: arguments of `dpjax.study_design.study_design`.
 DESIGN = (
     "model", "features", "bounds", "rule", "categories", "released", "options", "mechanism", "delta", "sensitivity",
-    "simulate", "clip",
+    "simulate", "clip", "moments", "moments_share",
 )  # fmt: skip
 LARGEST_RECORDS = 2**53  # as a float still exact
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -58,17 +58,21 @@ class ReleaseSection(_Strict, frozen=True):
     delta: float | None = None
     mechanism: str = "laplace"
     adjacency: str = "replace-one"
+    moments: bool = False
+    moments_share: float | None = None
 
     @property
     def arguments(self) -> dict[str, Any]:
         """What is given, as keyword arguments of `dpjax.release`."""
         given = {name: getattr(self, name) for name in self.__struct_fields__ if name not in ("file", "options")}
+        if not self.moments:
+            del given["moments"]
         return {name: value for name, value in given.items() if value is not None} | self.options
 
     @property
     def statistic(self) -> dict[str, Any]:
         """The part of it that `dpjax.kinds.make_statistic` takes."""
-        noise = ("epsilon", "delta", "mechanism", "adjacency")
+        noise = ("epsilon", "delta", "mechanism", "adjacency", "moments_share")
         given = {name: value for name, value in self.arguments.items() if name not in noise}
         return {"kind": given.pop("model"), **given}
 
@@ -115,6 +119,8 @@ class CalibrationSection(_Strict, frozen=True):
     prior: str | dict[str, Any] | None = None
     simulate: str = "exact"
     clip: bool = False
+    moments: bool = False
+    moments_share: float | None = None
     chains: int = 2
     draws: int = 500
     thin: int | None = None

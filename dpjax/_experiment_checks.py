@@ -11,18 +11,18 @@ from msgspec.structs import replace
 
 from dpjax._config import CalibrationSection, Config, Fit, ReleaseSection, check_methods
 from dpjax._experiment_files import RELEASE, Folder, Found
+from dpjax._problems import make_problems
 from dpjax._table import read_columns
 from dpjax.calibration import Calibration
 from dpjax.engine import Problems
 from dpjax.errors import InputError, PrivacyWarning, require
 from dpjax.inference import inferred_model
 from dpjax.kinds import make_statistic
-from dpjax.mechanisms import MECHANISMS
+from dpjax.mechanisms import noise_scales
 from dpjax.methods import default_method, method_named
 from dpjax.models import Model
 from dpjax.posterior import Posterior
 from dpjax.release import Release, release
-from dpjax.simulation import noise_scale
 from dpjax.statistics import Statistic
 from dpjax.study_design import study_design
 
@@ -87,16 +87,19 @@ class Prepared:
             if known is not None:
                 model = inferred_model(known.statistic, self.fit_prior)
                 exact = self.exact(known)
-                problem = one_problem(model, known.records, known.scale, known.mechanism, known.z, exact)
+                problem = one_problem(
+                    model, known.records, known.scale, known.mechanism, known.z, exact, known.statistic
+                )
             else:
                 statistic = _statistic(section)
                 model = inferred_model(statistic, self.fit_prior)
                 exact = self._exact(statistic)
                 assert self.table is not None and section.epsilon is not None
-                norm = MECHANISMS[section.mechanism].statement.norm
-                scale = noise_scale(section.mechanism, statistic.sensitivity(norm), section.epsilon, section.delta)
+                scale = noise_scales(
+                    statistic, section.mechanism, section.epsilon, section.delta, section.moments_share
+                )
                 records = len(self.table[statistic.variables[0]])
-                problem = one_problem(model, records, scale, section.mechanism, exact=exact)
+                problem = one_problem(model, records, scale, section.mechanism, exact=exact, statistic=statistic)
         except UnfitProblem as error:
             where = "release" if known is not None else f"release.epsilon = {section.epsilon!r}"
             raise InputError(f"{where}: {error}") from None
@@ -136,7 +139,15 @@ class UnfitProblem(InputError):
     """Sizes that cannot be computed with, which the noise scale explains."""
 
 
-def one_problem(model: Model, records: int, scale: Any, mechanism: str, z: Any = None, exact: Any = None) -> Problems:
+def one_problem(
+    model: Model,
+    records: int,
+    scale: Any,
+    mechanism: str,
+    z: Any = None,
+    exact: Any = None,
+    statistic: Statistic | None = None,
+) -> Problems:
     """The problem behind a release, also of one that is not drawn yet: its sums are `exact` or 2 per record.
 
     Raises:
@@ -147,7 +158,8 @@ def one_problem(model: Model, records: int, scale: Any, mechanism: str, z: Any =
     z = np.broadcast_to(2.0 * records if known is None else known, size)
     exact = None if exact is None else np.broadcast_to(exact, size)
     try:
-        return Problems(z, np.array([float(records)]), np.broadcast_to(scale, size), model, mechanism, exact)
+        n, scale = np.array([float(records)]), np.broadcast_to(scale, size)
+        return make_problems(z, n, scale, model, mechanism, statistic=statistic, exact=exact)
     except InputError as error:
         raise UnfitProblem(str(error)) from None
 

@@ -118,6 +118,7 @@ def _schema(kind: str | None) -> Any:
     struct = partial(msgspec.defstruct, forbid_unknown_fields=True, kw_only=True)
     model = struct("Model", [("kind", str), *(block_fields(kind) if kind is not None else [])])
     mechanism = struct("Mechanism", [("kind", str), ("scale", float | dict[str, float])])
+    moments: Any = struct("Moments", [("epsilon", float), ("sensitivity", float), ("delta", float, 0.0)])
     privacy: Any = struct(
         "Privacy",
         [
@@ -127,6 +128,7 @@ def _schema(kind: str | None) -> Any:
             ("norm", str),
             ("sensitivity", float),
             ("bounds_epsilon", float | None, None),
+            ("moments", moments | None, None),
         ],
     )
     truncation: Any = struct("Truncation", [("rule", str), ("bounds", tuple[float, float])])
@@ -160,6 +162,7 @@ def _value_problems(data: dict[str, Any]) -> tuple[Statistic | None, list[str]]:
         problems.append(f"'scaling' must be {SCALING!r} or null, got {scaling!r}")
         data = data | {"scaling": None}
     problems += _privacy_problems(data["privacy"], mechanism["kind"])
+    problems += _moments_problems(data["privacy"], data["model"].get("moments", False))
     scale = mechanism["scale"]
     for value in scale.values() if isinstance(scale, dict) else (scale,):
         if not (math.isfinite(value) and value > 0):
@@ -221,37 +224,86 @@ def _privacy_problems(privacy: dict[str, Any] | None, kind: str) -> list[str]:
     return problems
 
 
+def _moments_problems(privacy: dict[str, Any] | None, has_moments: bool) -> list[str]:
+    """What does not fit in the part of the guarantee that third and fourth moments have."""
+    if privacy is None:
+        return []
+    moments = privacy["moments"]
+    if moments is None:
+        missing = (
+            "'privacy.moments' is missing: third and fourth moments have an epsilon and a sensitivity of their own"
+        )
+        return [missing] if has_moments else []
+    if not has_moments:
+        return ["'privacy.moments' has no place in a release without moments ('model.moments')"]
+    problems = []
+    size = moments["sensitivity"]
+    if not (math.isfinite(size) and size > 0):
+        problems.append(f"'privacy.moments.sensitivity' must be finite and > 0, got {size!r}")
+    spent, left = moments["epsilon"], privacy["epsilon"] - (privacy["bounds_epsilon"] or 0.0)
+    if not 0 < spent < left:
+        problems.append(f"'privacy.moments.epsilon' must be > 0 and a part of 'privacy.epsilon', got {spent!r}")
+    if not 0 <= moments["delta"] <= privacy["delta"]:
+        problems.append(f"'privacy.moments.delta' must be a part of 'privacy.delta', got {moments['delta']!r}")
+    return problems
+
+
 def guarantee_doubts(data: dict[str, Any], statistic: Statistic) -> list[str]:
     """Why the privacy block of a valid release may promise too much, one line each.
 
-    The noise is what inference uses, so these are warnings. Scales by entry are not judged: which of them a
-    joint sensitivity needs depends on how the budget was split.
+    The noise is what inference uses, so these are warnings. Of a release with moments each part is judged by its own
+    share of the budget. Scales that differ within a part are not judged: which of them a joint sensitivity needs
+    depends on how the budget was split.
     """
     privacy, kind, scale = data["privacy"], data["mechanism"]["kind"], data["mechanism"]["scale"]
     if privacy is None:
         return []
-    doubts = []
-    stated, delta, sensitivity = privacy["epsilon"], privacy["delta"], privacy["sensitivity"]
+    stated, delta, moments = privacy["epsilon"], privacy["delta"], privacy["moments"]
     epsilon = stated - (privacy["bounds_epsilon"] or 0.0)
-    if not isinstance(scale, dict):
+    budgets = [("", stated, epsilon, delta, privacy["sensitivity"])]
+    if moments is not None:
+        rest, share = epsilon - moments["epsilon"], moments["epsilon"]
+        budgets = [(" of the usual sums", rest, rest, delta - moments["delta"], privacy["sensitivity"])]
+        budgets += [(" of the moments", share, share, moments["delta"], moments["sensitivity"])]
+    doubts = []
+    for part, budget in zip(statistic.parts, budgets, strict=True):
+        scales = {scale[name] for name in part.names} if isinstance(scale, dict) else {scale}
+        judged = len(scales) == 1 and (moments is not None or not isinstance(scale, dict))
+        doubts += _part_doubts(part, kind, min(scales) if judged else None, *budget)
+    return doubts
+
+
+def _part_doubts(
+    part: Statistic,
+    kind: str,
+    scale: float | None,
+    words: str,
+    stated: float,
+    epsilon: float,
+    delta: float,
+    sensitivity: float,
+) -> list[str]:
+    """Doubts about one joint release: its scale (None: not to be judged), of which `epsilon` was left, and its stated
+    sensitivity."""
+    doubts, norm = [], MECHANISMS[kind]
+    if scale is not None:
         # the slack never turns an invalid number into a valid one: both sides are finite and > 0
-        if MECHANISMS[kind] == "l1" and delta == 0 and scale * (1 + _SLACK) < sensitivity / epsilon:
+        if norm == "l1" and delta == 0 and scale * (1 + _SLACK) < sensitivity / epsilon:
             doubts.append(
-                f"the noise scale {scale:.10g} is below sensitivity / epsilon = {sensitivity / epsilon:.10g}:"
-                f" the stated epsilon = {stated:.10g} does not hold"
+                f"the noise scale {scale:.10g}{words} is below sensitivity / epsilon = {sensitivity / epsilon:.10g}:"
+                f" the stated epsilon = {stated:.10g}{words} does not hold"
             )
         if kind == "gaussian" and not _gaussian_holds(scale, sensitivity, epsilon, delta):
             doubts.append(
-                f"Gaussian noise of scale {scale:.10g} and sensitivity {sensitivity:.10g} does not give the"
+                f"Gaussian noise{words} of scale {scale:.10g} and sensitivity {sensitivity:.10g} does not give the"
                 f" stated epsilon = {stated:.10g}, delta = {delta:.10g}"
             )
-    norm = MECHANISMS[kind]
-    if statistic.is_exact(norm):  # else our value is only a safe bound
-        exact = statistic.sensitivity(norm)
+    if part.is_exact(norm):  # else our value is only a safe bound
+        exact = part.sensitivity(norm)
         if sensitivity * (1 + _SLACK) < exact:
             doubts.append(
-                f"the stated sensitivity {sensitivity:.10g} is below {exact:.10g}, the replace-one {norm.upper()}"
-                " sensitivity of these statistics: the stated epsilon does not hold"
+                f"the stated sensitivity {sensitivity:.10g}{words} is below {exact:.10g}, the replace-one"
+                f" {norm.upper()} sensitivity of these statistics: the stated epsilon does not hold"
             )
     return doubts
 

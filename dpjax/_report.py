@@ -17,28 +17,27 @@ _RULES = {
 def describe_release(release: Release, statistics: bool = False) -> str:
     """What a release is and promises."""
     privacy = release.privacy
-    scale = release.noise_scale
-    shown_scale = (
-        ", ".join(f"{name} {value:.6g}" for name, value in scale.items())
-        if isinstance(scale, dict)
-        else f"{scale:.6g} per entry"
-    )
+    moments = None if privacy is None else privacy.moments
     units = "variables scaled to [-1, 1]" if release.scaling else "raw units"
     rows = [("model", release.statistic.title)]
     rows.append(("records", f"{release.records}"))
     if privacy is None:
         rows.append(("privacy", "not stated in the release"))
     else:
+        own = "" if moments is None else f"; of the moments {moments.sensitivity:.6g}"
         rows += [
             ("adjacency", f"{privacy.adjacency} (the number of records is public)"),
-            ("sensitivity", f"{privacy.sensitivity:.6g} ({privacy.norm} norm, {units})"),
+            ("sensitivity", f"{privacy.sensitivity:.6g} ({privacy.norm} norm, {units}){own}"),
         ]
-    rows.append(("mechanism", f"{release.mechanism} noise, scale {shown_scale}"))
+    rows.append(("mechanism", f"{release.mechanism} noise, scale {_scales(release)}"))
     if privacy is not None:
-        delta = f", delta = {privacy.delta:.6g}" if privacy.delta else ""
-        rows.append(("epsilon", f"{privacy.epsilon:.10g}{delta}"))
+        rows.append(("epsilon", _budget(privacy.epsilon, privacy.delta)))
         if privacy.bounds_epsilon is not None:
             rows.append(("private bounds", f"epsilon = {privacy.bounds_epsilon:.6g} of it, spent to find the bounds"))
+        if moments is not None:
+            rows.append(
+                ("moments", f"epsilon = {_budget(moments.epsilon, moments.delta)} of it; the usual sums the rest")
+            )
     if release.bounds:
         rows.append(("bounds", ", ".join(f"{name} {lo:g}:{hi:g}" for name, (lo, hi) in release.bounds.items())))
     if release.statistic.truncation is not None:
@@ -49,6 +48,23 @@ def describe_release(release: Release, statistics: bool = False) -> str:
         rows += [(name, f"{value:.6g}") for name, value in release.statistics.items()]
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"  {name.ljust(width)}  {text}" for name, text in rows)
+
+
+def _budget(epsilon: float, delta: float) -> str:
+    return f"{epsilon:.10g}, delta = {delta:.6g}" if delta else f"{epsilon:.10g}"
+
+
+def _scales(release: Release) -> str:
+    """The noise scale: one number for all entries or each part of them, else by entry."""
+    scale = release.noise_scale
+    if not isinstance(scale, dict):
+        return f"{scale:.6g} per entry"
+    parts = release.statistic.parts
+    own = [{scale[name] for name in part.names} for part in parts]
+    if len(parts) > 1 and all(len(values) == 1 for values in own):
+        usual, moments = (min(values) for values in own)
+        return f"{usual:.6g} per entry; {moments:.6g} of the moments"
+    return ", ".join(f"{name} {value:.6g}" for name, value in scale.items())
 
 
 def describe_prior(prior: Mapping[str, Any], given: bool = False, scaled: bool = True) -> str:

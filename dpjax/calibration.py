@@ -140,6 +140,8 @@ def calibrate(
     prior: Mapping[str, Any] | str | os.PathLike | None = None,
     simulate: str = "exact",
     clip: bool = False,
+    moments: bool = False,
+    moments_share: float | None = None,
     chains: int = 2,
     draws: int = 500,
     thin: int | None = None,
@@ -157,8 +159,9 @@ def calibrate(
         records, epsilon: one value or several; all combinations are run, in one compiled call.
         trials: simulated data sets per combination.
         method: one of `dpjax.methods.METHODS`; None is the model's default.
-        features, bounds, rule, categories, released, options, mechanism, delta, sensitivity, prior, simulate, clip:
-            what is simulated; `dpjax.study_design.study_design` explains them and their defaults.
+        features, bounds, rule, categories, released, options, mechanism, delta, sensitivity, prior, simulate, clip,
+            moments,
+            moments_share: what is simulated; `dpjax.study_design.study_design` explains them and their defaults.
         chains, draws, thin, chains_per_batch, devices, progress: of the run (`dpjax.engine.run_chains`).
         stream: keep running sums only: memory does not grow with the number of draws.
         mmd: report the MMD to the non-private posterior (not when streaming).
@@ -182,6 +185,7 @@ def calibrate(
     design = study_design(
         model, features=features, bounds=bounds, rule=rule, categories=categories, released=released, options=options,
         mechanism=mechanism, delta=delta, sensitivity=sensitivity, prior=prior, simulate=simulate, clip=clip,
+        moments=moments, moments_share=moments_share,
     )  # fmt: skip
     method = design.default_method() if method is None else method
     design.check(cells, [method])  # before the simulation, which takes a while
@@ -222,7 +226,9 @@ def calibrate_study(
         draws=draws,
         thin=thin,
         stream=stream,
-        truth=study.truth if stream else None,
+        truth=study.truth_of(method_named(method).seen(study.problems).model_template().parameter_names)
+        if stream
+        else None,
         settings=settings,
         chains_per_batch=chains_per_batch,
         devices=devices,
@@ -241,10 +247,15 @@ def calibrate_study(
         here = _part(diagnostics, part)
         bad = ~np.isfinite(run.draws[part]).all((1, 2, 3)) if not stream else (run.codes[part] != 0).any(1)
         if rank is None:
-            rank = statistics.rank_statistics(run.names, run.draws[part][~bad], study.truth[part][~bad], seed=seed + c)
+            truth = study.truth_of(run.names)[part][~bad]
+            rank = statistics.rank_statistics(run.names, run.draws[part][~bad], truth, seed=seed + c)
         value = None
         if non_private is not None and not bad.all():
-            value = float(statistics.mmd_to_nonprivate(run.draws[part][~bad], non_private[part][~bad]).mean())
+            known = study.problems.model_template().parameter_names
+            same = [known.index(name) for name in run.names]
+            value = float(
+                statistics.mmd_to_nonprivate(run.draws[part][~bad], non_private[part][~bad][..., same]).mean()
+            )
         cell = statistics.summarise_ranks(
             records,
             epsilon,

@@ -33,6 +33,7 @@ from dpjax._cli_options import (
     Quiet,
     Seed,
 )
+from dpjax._cli_predict import predict
 from dpjax._cli_release import check, release
 from dpjax._cli_run import precompile, run
 from dpjax.errors import ConvergenceError, InputError, MissingExtraError
@@ -76,7 +77,7 @@ def _root(
         options.load_python(file)
 
 
-for _command in (release, check, run, precompile):
+for _command in (release, check, predict, run, precompile):
     app.command()(_command)
 
 
@@ -178,8 +179,17 @@ def calibrate(
         float | None, typer.Option(help="Replaces the statistic's own (16/3 for a regression with one feature).")
     ] = None,
     prior: Prior = None,
-    simulate: Annotated[str, typer.Option(help="exact or clt.")] = "exact",
+    simulate: Annotated[
+        str, typer.Option(help="exact or clt; with --moments also normal, uniform or skewed: the law of the features.")
+    ] = "exact",
     clip: Annotated[bool, typer.Option("--clip", help="Clip the records of a regression to the bounds.")] = False,
+    moments: Annotated[
+        bool,
+        typer.Option("--moments", help="Methods noisy and plug-in get moments of the features of degree 3 and 4 too."),
+    ] = False,
+    moments_share: Annotated[
+        float | None, typer.Option(help="Share of epsilon that the moments get, inside (0, 1); 0.5 if left out.")
+    ] = None,
     chains: Chains = 2,
     draws: Draws = 500,
     thin: Thin = None,
@@ -234,6 +244,8 @@ def calibrate(
         prior=prior,
         simulate=simulate,
         clip=clip,
+        moments=moments,
+        moments_share=moments_share,
         chains=chains,
         draws=draws,
         thin=thin,

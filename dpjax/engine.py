@@ -14,7 +14,7 @@ that key with k. What a chain draws depends on nothing else.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -60,7 +60,10 @@ class Problems:
 
     z: released statistics `[T, D]` in scaled units; n: numbers of records `[T]`; scale: noise scale per entry `[T, D]`
     (Laplace b, Gaussian standard deviation); model: prior, leaves with or without a leading axis T; mechanism:
-    "laplace" or "gaussian"; exact: the exact statistics `[T, D]`, in simulations and for public data only.
+    "laplace" or "gaussian"; exact: the exact statistics `[T, D]`, in simulations and for public data only; box: bounds
+    (lo, hi) of each variable as it enters the statistic `[variables, 2]`, where the records were clipped to them;
+    views:
+    the same problems as other methods see them, by name: with more released entries or another model.
     """
 
     z: np.ndarray
@@ -70,6 +73,8 @@ class Problems:
     mechanism: str
     exact: np.ndarray | None = None
     untruncated: np.ndarray | None = None
+    box: np.ndarray | None = None
+    views: Mapping[str, Problems] = field(default_factory=dict)
 
     def __post_init__(self):
         z = np.asarray(self.z, np.float64)
@@ -122,7 +127,10 @@ class Problems:
         index = np.asarray(index)
         exact, untruncated = (None if x is None else x[index] for x in (self.exact, self.untruncated))
         model = jax.tree.map(lambda x: np.asarray(x)[index], self.batched_model())
-        return Problems(self.z[index], self.n[index], self.scale[index], model, self.mechanism, exact, untruncated)
+        views = {name: view.take(index) for name, view in self.views.items()}
+        return Problems(
+            self.z[index], self.n[index], self.scale[index], model, self.mechanism, exact, untruncated, self.box, views
+        )
 
     def __len__(self) -> int:
         return len(self.z)

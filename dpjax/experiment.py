@@ -18,12 +18,21 @@ from dpjax._checkpoint import EVERY, Checkpoint
 from dpjax._config import CalibrationSection, Config, Fit, Override
 from dpjax._experiment_checks import Prepared, draw
 from dpjax._experiment_files import RELEASE, Folder, Found, check_folder, claim_folder
+from dpjax._run_seconds import WallSeconds, seconds_table
 from dpjax.calibration import Calibration, calibrate_study, non_private_draws
 from dpjax.calibration_statistics import Ranks
 from dpjax.engine import Progress
 from dpjax.errors import ConvergenceWarning, InputError, PrivacyWarning, require
 from dpjax.figures import calibration_figure, posteriors_figure, save_figure
-from dpjax.figures_study import ks_figure, mmd_figure, traces_figure
+from dpjax.figures_study import (
+    coverage_figure,
+    ks_figure,
+    mmd_figure,
+    parameters_of,
+    seconds_by_records,
+    seconds_figure,
+    traces_figure,
+)
 from dpjax.inference import fit
 from dpjax.methods import METHODS
 from dpjax.posterior import Posterior
@@ -39,7 +48,8 @@ class Results:
     """What an experiment gave.
 
     release, posteriors by method, calibrations by method; doubts: sentences about results that have not converged;
-    trusted: False when one of them is about a method that is not a mere comparison (`Method.reference`).
+    trusted: False when one of them is about a method that is not a mere comparison (`Method.reference`); wall:
+    wall seconds by part ("posterior METHOD", "calibration METHOD", "simulation", ...).
     """
 
     name: str
@@ -49,6 +59,7 @@ class Results:
     calibrations: dict[str, Calibration] = field(default_factory=dict)
     doubts: dict[str, list[str]] = field(default_factory=dict)
     seconds: float = 0.0
+    wall: dict[str, float] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     machine: dict[str, Any] = field(default_factory=dict)
 
@@ -71,6 +82,8 @@ class Results:
         doubts = [sentence for sentences in self.doubts.values() for sentence in sentences]
         if doubts:
             parts.append("not to be trusted yet\n" + "\n".join(f"  {sentence}" for sentence in doubts))
+        seconds = seconds_table(self.posteriors, self.calibrations, self.wall)
+        parts += [seconds] if seconds else []
         return "\n\n".join(parts)
 
     def to_dict(self) -> dict[str, Any]:
@@ -79,6 +92,7 @@ class Results:
             "name": self.name,
             "trusted": self.trusted,
             "seconds": self.seconds,
+            "wall_seconds": self.wall,
             "release": None if self.release is None else self.release.to_dict(),
             "posteriors": {method: item.summary() for method, item in self.posteriors.items()},
             "calibration": {method: item.to_dict() for method, item in self.calibrations.items()},
@@ -163,11 +177,16 @@ def run(
     if typed.release is not None:
         results.release = _hosts.decide(lambda: _release(typed, prepared, folder))
     parts = _Parts(target, prepared, found is Found.GO_ON, devices, checkpoint_seconds, progress)
+    wall = WallSeconds.read(None if folder is None else folder.path)
+    results.wall = wall.seconds
     if prepared.fit is not None and results.release is not None:
         exact = prepared.exact(results.release)
-        _fit_all(prepared.fit, typed.seed, results, prepared, exact, folder, parts)
+        _fit_all(prepared.fit, typed.seed, results, prepared, exact, folder, parts, wall)
     if prepared.study is not None:
-        _calibrate_all(prepared.study, typed.seed, results, prepared, folder, parts)
+        _calibrate_all(prepared.study, typed.seed, results, prepared, folder, parts, wall)
+    if folder is not None:
+        with wall.measured("figures"):
+            _write_figures(results, folder)
     results.seconds = time.perf_counter() - begin
     if folder is not None:
         _write(results, folder)
@@ -209,8 +228,8 @@ def _release(config: Config, prepared: Prepared, folder: Folder | None) -> Relea
     return published
 
 
-def _choose(section: Fit | CalibrationSection, method: str) -> dict[str, Any]:
-    """chains, draws, thin and settings of one method."""
+def choose(section: Fit | CalibrationSection, method: str) -> dict[str, Any]:
+    """Chains, draws, thin and settings of one method, as arguments of `dpjax.methods.run_method`."""
     own = section.method.get(method, Override())
     chosen: dict[str, Any] = {"settings": _config.sampler_settings(method, own.settings) or None}
     for name in ("chains", "draws", "thin"):
@@ -227,13 +246,14 @@ def _fit_all(
     exact: np.ndarray | None,
     folder: Folder | None,
     parts: _Parts,
+    wall: WallSeconds,
 ) -> None:
     assert results.release is not None
     for method in section.methods or ():
         posterior = prepared.posteriors.get(method)
         common = parts.next("posterior", method)
         if posterior is None:
-            with warnings.catch_warnings():
+            with wall.measured(f"posterior {method}"), warnings.catch_warnings():
                 warnings.simplefilter("ignore", ConvergenceWarning)  # said below, with the method's name
                 posterior = fit(
                     results.release,
@@ -242,7 +262,7 @@ def _fit_all(
                     seed=seed,
                     exact=exact if METHODS[method].exact else None,
                     **common,
-                    **_choose(section, method),
+                    **choose(section, method),
                 )
             if folder is not None:
                 folder.keep_posterior(method, posterior)
@@ -258,6 +278,7 @@ def _calibrate_all(
     prepared: Prepared,
     folder: Folder | None,
     parts: _Parts,
+    wall: WallSeconds,
 ) -> None:
     study: Study | None = None
     reference = None
@@ -265,21 +286,25 @@ def _calibrate_all(
         calibration = prepared.calibrations.get(method)
         common = parts.next("calibration", method)
         if calibration is None:
-            study = study or prepared.design.study(section.cells, section.trials, seed)
+            if study is None:
+                with wall.measured("simulation"):
+                    study = prepared.design.study(section.cells, section.trials, seed)
             wanted = section.mmd and not section.stream
             if wanted and reference is None and method != "non-private":
-                reference = non_private_draws(study, seed)
-            calibration = calibrate_study(
-                study,
-                method,
-                stream=section.stream,
-                mmd=wanted,
-                seed=seed,
-                non_private=reference,
-                chains_per_batch=section.chains_per_batch,
-                **common,
-                **_choose(section, method),
-            )
+                with wall.measured("non-private draws for the MMD"):
+                    reference = non_private_draws(study, seed)
+            with wall.measured(f"calibration {method}"):
+                calibration = calibrate_study(
+                    study,
+                    method,
+                    stream=section.stream,
+                    mmd=wanted,
+                    seed=seed,
+                    non_private=reference,
+                    chains_per_batch=section.chains_per_batch,
+                    **common,
+                    **choose(section, method),
+                )
             if folder is not None:
                 folder.keep_calibration(method, calibration)
                 common["checkpoint"].discard()
@@ -295,20 +320,24 @@ def _doubt(results: Results, method: str, sentences: Sequence[str]) -> None:
         warnings.warn(sentence, ConvergenceWarning, stacklevel=4)
 
 
-def _write(results: Results, folder: Folder) -> None:
-    """Files for people, from the parts; written again when a run is resumed, since they are derived."""
-    for method, posterior in results.posteriors.items():
-        posterior.save(folder.file(f"posterior_{method}.nc"), True)
-        _files.write_json(folder.file(f"summary_{method}.json"), posterior.summary(), True)
+def _write_figures(results: Results, folder: Folder) -> None:
+    """Pictures, from the parts; drawn again when a run is resumed, since they are derived; so for `_write`."""
     if results.posteriors:
         save_figure(posteriors_figure(results.posteriors), folder.file("posteriors.png"), True)
         save_figure(traces_figure(results.posteriors), folder.file("traces.png"), True)
-    for method, calibration in results.calibrations.items():
-        _files.write_json(folder.file(f"calibration_{method}.json"), calibration.to_dict(), True)
     for name, figure in calibration_figures(results.calibrations):
         save_figure(figure, folder.file(f"calibration_{name}.png"), True)
     for name, figure in study_figures(results.calibrations):
         save_figure(figure, folder.file(f"{name}.png"), True)
+
+
+def _write(results: Results, folder: Folder) -> None:
+    """Files for people but the pictures."""
+    for method, posterior in results.posteriors.items():
+        posterior.save(folder.file(f"posterior_{method}.nc"), True)
+        _files.write_json(folder.file(f"summary_{method}.json"), posterior.summary(), True)
+    for method, calibration in results.calibrations.items():
+        _files.write_json(folder.file(f"calibration_{method}.json"), calibration.to_dict(), True)
     _files.write_text(folder.file("results.txt"), results.table() + "\n", True)
     _files.write_json(folder.file("results.json"), results.to_dict(), True)
 
@@ -322,23 +351,33 @@ def calibration_figures(calibrations: Mapping[str, Calibration]):
     """(name of the cell, QQ and ECDF figure of all methods) for every cell that has usable trials."""
     if not calibrations:
         return
-    first = next(iter(calibrations.values()))
-    for number, cell in enumerate(first.cells):
+    names = parameters_of(calibrations)
+    for number, cell in enumerate(next(iter(calibrations.values())).cells):
         ranks: dict[str, Ranks] = {method: item.ranks[number] for method, item in calibrations.items()}
-        pit = {method: item.pit for method, item in ranks.items() if len(item.pit)}
+        pit = {method: _of_all(item, names) for method, item in ranks.items() if len(item.pit)}
         if pit:
             records, epsilon = cell["records"], cell["epsilon"]
-            names = first.ranks[number].names
             yield cell_name(records, epsilon), calibration_figure(pit, names, records=records, epsilon=epsilon)
 
 
+def _of_all(ranks: Ranks, names: Sequence[str]) -> np.ndarray:
+    """Randomised ranks of these parameters `[M, K]`, NaN for those that the method does not report."""
+    wide = np.full((len(ranks.pit), len(names)), np.nan)
+    wide[:, [names.index(name) for name in ranks.names]] = ranks.pit
+    return wide
+
+
 def study_figures(calibrations: Mapping[str, Calibration]):
-    """("ks" or "mmd", figure over all cells) where there are several cells to compare."""
+    """("ks", "coverage", "mmd" or "seconds", figure over all cells) where there are several cells to compare."""
     if not calibrations or len(next(iter(calibrations.values())).cells) < 2:
         return
     yield "ks", ks_figure(calibrations)
+    yield "coverage", coverage_figure(calibrations)
     if any(cell["mmd"] is not None for item in calibrations.values() for cell in item.cells):
         yield "mmd", mmd_figure(calibrations)
+    seconds = {method: seconds_by_records(item) for method, item in calibrations.items()}
+    if len({n for values in seconds.values() for n in values}) > 1:
+        yield "seconds", seconds_figure(seconds)
 
 
 __all__ = ["Results", "calibration_figures", "cell_name", "run", "study_figures"]

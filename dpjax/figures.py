@@ -24,6 +24,8 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)), (0, (8, 2)), (0, (3, 2, 1, 2)))
 # the default method and its usual companions keep their colour from figure to figure
 METHOD_ORDER = ("collapsed", "gibbs", "non-private", "naive", "exact", "ops", "gibbs-literal", "naive-untruncated")
+# and these take the places of methods that are for other models
+SAME_PLACE = {"noisy": "exact", "plug-in": "ops", "prior": "gibbs-literal", "individual": "naive-untruncated"}
 GREY = "#8c8c8c"
 
 
@@ -99,7 +101,8 @@ def calibration_figure(
     given probability, in each panel.
 
     Args:
-        pit: method name -> randomised ranks [M, K] (`Ranks.pit`); the band is for the largest M.
+        pit: method name -> randomised ranks [M, K] (`Ranks.pit`), NaN for a parameter that the method does not report;
+            the band is for the largest M.
         names: K parameter names.
         records, epsilon: for the title.
         parameters: names to show; all by default.
@@ -136,6 +139,8 @@ def calibration_figure(
         for method, ranks in values.items():
             colour, style = looks[method]
             column = np.sort(ranks[:, k])
+            if np.isnan(column).all():
+                continue
             expected = (np.arange(len(column)) + 0.5) / len(column)
             upper.plot(expected, column, color=colour, linestyle=style, linewidth=1.4)
             grid = np.concatenate([[0.0], x, [1.0]])
@@ -216,7 +221,8 @@ def _density(values: np.ndarray, grid: np.ndarray) -> np.ndarray:
 
 def method_looks(methods) -> dict[str, tuple[str, Any]]:
     """Colour and line style per method: fixed for the known ones, the free ones in order for the others."""
-    known = {method: METHOD_ORDER.index(method) for method in methods if method in METHOD_ORDER}
+    places = {method: SAME_PLACE.get(method, method) for method in methods}
+    known = {m: METHOD_ORDER.index(p) for m, p in places.items() if p in METHOD_ORDER and (m == p or p not in places)}
     free = [i for i in range(len(COLOURS)) if i not in known.values()] or [0]
     others = [method for method in methods if method not in known]
     index = {**known, **{method: free[i % len(free)] for i, method in enumerate(others)}}

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from ._checkpoint import Checkpoint
+from ._problems import make_problems
 from .engine import NON_FINITE, Problems, Progress, Run
 from .errors import ConvergenceError, ConvergenceWarning, InputError
 from .methods import Method, check_seed, default_method, method_named, run_method
@@ -99,14 +100,16 @@ def fit(
     model = inferred_model(one.statistic, prior)
     name = method if method is not None else default_method(model)
     entry = method_named(name)
-    problems = Problems(
+    problems = make_problems(
         one.z[None],
         np.array([float(one.records)]),
         one.scale[None],
         model,
         one.mechanism,
-        None if exact is None else np.asarray(exact, np.float64)[None],
+        statistic=one.statistic,
+        exact=None if exact is None else np.asarray(exact, np.float64)[None],
     )
+    seen = entry.seen(problems)
     run = run_method(
         name,
         problems,
@@ -124,19 +127,33 @@ def fit(
             f"{int((run.codes == NON_FINITE).sum())} of {run.codes.size} chains ended with non-finite numbers; "
             "look at the scale of the statistics and of the prior, or try another seed"
         )
-    keys = jax.random.split(jax.random.key(seed + 1), PRIOR_DRAWS)
-    prior_draws = np.asarray(_prior_report(model, keys))
-    privacy = one.privacy
-    posterior = Posterior(
+    posterior = make_posterior(one, entry, problems, run, model, sample_prior_report(model, seed))
+    for sentence in posterior.warnings():
+        warnings.warn(sentence, ConvergenceWarning, stacklevel=2)
+    return posterior
+
+
+def sample_prior_report(model: Model, seed: int) -> np.ndarray:
+    """Draws of the reported parameters from the prior, [N, K], scaled: what prior standard deviations are estimated
+    from."""
+    return np.asarray(_prior_report(model, jax.random.split(jax.random.key(seed + 1), PRIOR_DRAWS)))
+
+
+def make_posterior(
+    release: Release, method: Method, problems: Problems, run: Run, model: Model, prior_draws: np.ndarray
+) -> Posterior:
+    """The posterior of one release from a run of that one problem, under the prior `model`."""
+    privacy = release.privacy
+    return Posterior(
         draws=run.draws[0],
         names=run.names,
-        statistic=one.statistic,
-        records=one.records,
+        statistic=release.statistic,
+        records=release.records,
         epsilon=privacy.epsilon if privacy else float("nan"),
         delta=privacy.delta if privacy else float("nan"),
-        mechanism=one.mechanism,
+        mechanism=release.mechanism,
         adjacency=privacy.adjacency if privacy else "not stated",
-        method=name,
+        method=method.name,
         seconds=run.seconds,
         codes=run.codes[0],
         prior=model.as_dict(),
@@ -144,11 +161,8 @@ def fit(
         compile_seconds=run.compile_seconds,
         rerun=bool(run.reruns),
         rerun_seconds=run.rerun_seconds,
-        notes=_notes(entry, problems, run),
+        notes=_notes(method, problems, run),
     )
-    for sentence in posterior.warnings():
-        warnings.warn(sentence, ConvergenceWarning, stacklevel=2)
-    return posterior
 
 
 def _notes(method: Method, problems: Problems, run: Run) -> tuple[str, ...]:

@@ -30,6 +30,7 @@ def make_statistic(
     categories: Any = None,
     labels: Any = None,
     scaling: Any = ...,
+    moments: Any = None,
     **options: Any,
 ) -> Statistic:
     """The statistic of a model, as a release forms it and a calibration study simulates it.
@@ -43,6 +44,7 @@ def make_statistic(
         categories, labels: of a multinomial; one of them suffices.
         scaling: None for raw units; left out, the default of a release: regressions and families closed under
             affine maps are scaled, others not.
+        moments: of a regression: whether third and fourth moments of the features are summed too.
         options: of the family ("shape" of a gamma), or "released" of a multinomial.
 
     Raises:
@@ -50,8 +52,9 @@ def make_statistic(
     """
     check_kind(kind)
     given = {"features": features, "bounds": bounds, "rule": rule, "categories": categories, "labels": labels}
+    given["moments"] = None if moments is False else moments
     if kind == REGRESSION:
-        _refuse(kind, given | options, allowed=("features", "bounds"))
+        _refuse(kind, given | options, allowed=("features", "bounds", "moments"))
         for name, value in (("target", target), ("features", features)):
             if value is None:
                 raise InputError(f"{name} is missing: {kind} needs the column names of the response and the features")
@@ -59,7 +62,7 @@ def make_statistic(
             scaling = SCALING
         if bounds is None and scaling is not None:
             bounds = {}  # the first column that lacks them is named
-        return RegressionStatistic(features, target, bounds, scaling)
+        return RegressionStatistic(features, target, bounds, scaling, False if moments is None else moments)
     column = "x" if target is None else target
     check_name(column)
     if kind == MULTINOMIAL:
@@ -119,8 +122,9 @@ def check_options(options: Mapping[str, Any]) -> None:
         InputError: one of them is.
     """
     own = {"model", "kind", "target", "features", "bounds", "rule", "categories", "labels", "scaling", "intercept"}
+    own |= {"middle", "epsilon", "delta", "mechanism", "adjacency", "table", "moments", "moments_share"}
     for name in options:
-        if name in own | {"middle", "epsilon", "delta", "mechanism", "adjacency", "table"}:
+        if name in own:
             raise InputError(f"options: {name} is not an option of a family, it stands by itself")
 
 
@@ -144,7 +148,7 @@ def _refuse(kind: str, given: Mapping[str, Any], allowed: tuple[str, ...]) -> No
 def block_fields(kind: str) -> list[tuple[Any, ...]]:
     """Fields of the block "model" of a release file but its kind: (name, type) or (name, type, default)."""
     if kind == REGRESSION:
-        return [("features", list[str]), ("target", str), ("intercept", bool)]
+        return [("features", list[str]), ("target", str), ("intercept", bool), ("moments", bool, False)]
     if kind == MULTINOMIAL:
         return [("categories", int), ("labels", list[str] | None, None), ("column", str, "x")]
     hints = get_type_hints(FAMILIES[kind])
@@ -170,7 +174,8 @@ def statistic_from_file(content: Mapping[str, Any]) -> Statistic:
                 raise InputError(
                     f"'bounds' are needed with scaling {SCALING!r}: results are reported in original units"
                 )
-            return RegressionStatistic(tuple(model["features"]), model["target"], content["bounds"], scaling)
+            features = tuple(model["features"])
+            return RegressionStatistic(features, model["target"], content["bounds"], scaling, model["moments"])
         _absent("bounds", content["bounds"], kind)
         if kind == MULTINOMIAL:
             _absent("truncation", truncation, kind)

@@ -14,12 +14,14 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float, Float64, Key
 
+from dpjax._budget import checked_share, split
 from dpjax._checks import check_number
 from dpjax._gaussian import analytic_gaussian_sigma, gaussian_delta, gaussian_epsilon
 from dpjax.errors import InputError
 from dpjax.kernels.augmentation import laplace_scales, laplace_scales_from
+from dpjax.statistics import MOMENTS_SHARE, Statistic
 
 __all__ = [
     "DiscreteLaplace",
@@ -32,6 +34,7 @@ __all__ = [
     "gaussian_delta",
     "gaussian_epsilon",
     "mechanism",
+    "noise_scales",
 ]
 
 
@@ -297,6 +300,52 @@ def mechanism(kind: str, scale: Any) -> Laplace | Gaussian:
     if values.dtype.kind not in "iuf" or not np.all(np.isfinite(values) & (values > 0)):
         raise InputError("noise scales must be finite numbers > 0")
     return MECHANISMS[kind](jnp.asarray(values, jnp.result_type(float)))
+
+
+def noise_scales(
+    statistic: Statistic,
+    kind: Any,
+    epsilon: Any,
+    delta: Any = None,
+    share: Any = None,
+    sensitivities: Any = None,
+) -> Float64[np.ndarray, " D"]:
+    """Noise scale of every entry when a whole statistic is released with a budget, as `dpjax.release` splits it: for
+    simulations.
+
+    Args:
+        statistic: what is summed, with D entries and bounds.
+        kind: "laplace", "gaussian" or "discrete-laplace".
+        epsilon: > 0, of the release as a whole.
+        delta: of Gaussian noise, of the release as a whole.
+        share: inside (0, 1), of a statistic with moments: the share of epsilon and delta that the moments get;
+            None is `MOMENTS_SHARE`.
+        sensitivities: one number > 0 for each of `statistic.parts` (without moments one, with them the usual sums
+            first), in the mechanism's norm, under replace-one, in place of the statistic's own.
+
+    Raises:
+        InputError: an argument outside its range; a share or a number of sensitivities that do not fit the statistic.
+    """
+    if not isinstance(kind, str) or kind not in MECHANISMS:
+        raise InputError(f"mechanism must be one of {', '.join(MECHANISMS)}, got {kind!r}")
+    noise, parts = MECHANISMS[kind], statistic.parts
+    budget = check_number(epsilon, "epsilon must be a finite number > 0")
+    if not budget > 0:
+        raise InputError(f"epsilon must be a finite number > 0, got {epsilon!r}")
+    if sensitivities is None:
+        sensitivities = [part.sensitivity(noise.statement.norm) for part in parts]
+    if np.shape(sensitivities) != (len(parts),):
+        raise InputError(f"sensitivities: {len(parts)} are needed, got {sensitivities!r}")
+    sizes = [_sensitivity(size) for size in sensitivities]
+    budgets = [(budget, delta)]
+    if len(parts) > 1:
+        part_of = checked_share(MOMENTS_SHARE if share is None else share, "share")
+        deltas = split(delta, part_of, "share") if delta else (delta, delta)
+        budgets = list(zip(split(budget, part_of, "share"), deltas, strict=True))
+    elif share is not None:
+        raise InputError(f"share is for a statistic with moments, which this one has not; got {share!r}")
+    scales = [noise.scale_for(size, *spent) for size, spent in zip(sizes, budgets, strict=True)]
+    return np.repeat(scales, [part.dim for part in parts])
 
 
 def _lift(scale: Array, ndim: int) -> Array:

@@ -5,17 +5,20 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from . import views
 from ._checkpoint import Checkpoint
 from .diagnostics import Diagnostics, diagnose
 from .engine import OK, Problems, Progress, Run, replace_problems, run_chains
 from .errors import InputError
 from .mechanisms import MECHANISMS
-from .models.base import Model
-from .samplers.base import KEY_BLOCK, LaneSampler
+from .models import FreeMoments, Model
+from .models.free_moments import MOST_FEATURES
+from .samplers.base import KEY_BLOCK
 from .samplers.collapsed import Collapsed
 from .samplers.conjugate import Conjugate
 from .samplers.exact import MOST_TERMS, Enumeration, OnePosteriorSampling, Quadrature, terms_needed
@@ -29,16 +32,20 @@ RHAT_LIMIT, ESS_LIMIT = 1.05, 100.0
 class Method:
     """How a method is run.
 
-    make: noise in units of its scale -> sampler; fits: problems -> the sampler with what depends on them, or why the
-    method does not fit them; thin: default thinning; replaces: the field of
-    `Problems` that stands in the place of z; reference: a comparison whose convergence does not set the exit code;
+    make: noise in units of its scale -> sampler; view: problems as the method sees them (`dpjax.views`), or what it
+    lacks;
+    fits: problems -> the sampler with what depends on them, or why the method does not fit them; thin: default
+    thinning;
+    replaces: the field of `Problems` that stands in the place of z; reference: a comparison whose convergence does not
+    set the exit code;
     noise_aware: the posterior is one given the release;
     escalate: for successive reruns, (sampler, dimension) -> harder sampler, each with how many times more chains.
     """
 
     name: str
     summary: str
-    make: Callable[[Any], LaneSampler]
+    make: Callable[[Any], Any]
+    view: Callable[[Problems], Problems | str] = lambda problems: problems
     fits: Callable[[Any, Problems], Any] = lambda sampler, problems: sampler
     thin: int = 1
     replaces: str | None = None
@@ -55,15 +62,27 @@ class Method:
         """The sampler for these problems (settings not applied), where the method is made for them.
 
         Raises:
-            InputError: it does not fit the model, or needs exact statistics that are not there.
+            InputError: it does not fit the model, or needs exact statistics or a view that are not there.
         """
+        problems = self.seen(problems)
         sampler = self.sampler(problems)
         if self.replaces is not None and getattr(problems, self.replaces) is None:
             raise InputError(f"method {self.name!r} needs the exact statistics, which a release does not hold")
         return sampler
 
+    def seen(self, problems: Problems) -> Problems:
+        """The problems as the method sees them.
+
+        Raises:
+            InputError: something that it needs is missing.
+        """
+        found = self.view(problems)
+        if isinstance(found, str):
+            raise InputError(f"method {self.name!r} {found}")
+        return found
+
     def sampler(self, problems: Problems) -> Any:
-        """The sampler for these problems (settings not applied).
+        """The sampler for problems as the method sees them (settings not applied).
 
         Raises:
             InputError: the method does not fit the model.
@@ -72,6 +91,37 @@ class Method:
         if isinstance(found, str):
             raise InputError(f"method {self.name!r} {found}")
         return found
+
+
+@dataclass(frozen=True)
+class Individual:
+    """Settings of `dpjax.individual.run_individual`: NumPyro's NUTS with every record latent.
+
+    warmup: adaptation steps.
+    """
+
+    warmup: int = 500
+    name: str = "individual"
+
+    def __post_init__(self):
+        if self.warmup < 10:
+            raise InputError(f"warmup must be at least 10; got {self.warmup}")
+
+    @property
+    def warmup_iterations(self) -> int:
+        return self.warmup
+
+    def run(self, problems: Problems, *, stream: bool = False, compile_only: bool = False, **options: Any) -> Run:
+        """As `dpjax.engine.run_chains`.
+
+        Raises:
+            InputError: streaming or compilation alone is asked for.
+        """
+        from .individual import run_individual
+
+        if stream or compile_only:
+            raise InputError("method 'individual' keeps its draws: it can neither stream nor be compiled beforehand")
+        return run_individual(problems, warmup=self.warmup, **options)
 
 
 def _harder(sampler: Collapsed, dim: int, *, trajectories: int, target: float, warmup: int) -> Collapsed:
@@ -107,18 +157,58 @@ def _ops(sampler: OnePosteriorSampling, problems: Problems) -> Any:
     return sampler
 
 
+def _collapsed(name: str, summary: str, **fields: Any) -> Method:
+    """A method that runs `Collapsed` on a model of its own."""
+    return Method(
+        name,
+        summary,
+        lambda noise: Collapsed(noise=noise, name=name),
+        escalate=(
+            (lambda sampler, dim: _harder(sampler, dim, trajectories=2, target=0.95, warmup=2), 4),
+            (lambda sampler, dim: _harder(sampler, dim, trajectories=4, target=0.98, warmup=4), 8),
+        ),
+        **fields,
+    )
+
+
 METHODS: dict[str, Method] = {
     m.name: m
     for m in (
-        Method(
-            "collapsed",
-            "exact statistics integrated out, HMC; the default",
-            lambda noise: Collapsed(noise=noise),
+        _collapsed("collapsed", "exact statistics integrated out, HMC; the default", reference=False),
+        _collapsed(
+            "prior",
+            "collapsed, with covariates of a known law; the moments of a hierarchical law do not do (SPEC C5)",
+            view=views.known_covariates,
             reference=False,
-            escalate=(
-                (lambda sampler, dim: _harder(sampler, dim, trajectories=2, target=0.95, warmup=2), 4),
-                (lambda sampler, dim: _harder(sampler, dim, trajectories=4, target=0.98, warmup=4), 8),
-            ),
+        ),
+        _collapsed(
+            "noisy",
+            "collapsed, with released third and fourth moments of the covariates and their noise",
+            view=views.free_moments,
+            reference=False,
+        ),
+        _collapsed(
+            "plug-in",
+            "takes the released moments of the covariates for exact (S0's Gibbs-SS-Noisy); for comparison",
+            view=views.plug_in,
+        ),
+        _collapsed(
+            "wishart",
+            "the exact law of the sums in place of the normal one: for few records",
+            view=views.exact_sums,
+            reference=False,
+        ),
+        _collapsed(
+            "wishart-bounded",
+            "wishart, given that the sums are those of records inside the bounds",
+            view=views.exact_sums_inside,
+            reference=False,
+        ),
+        Method(
+            "individual",
+            "NUTS over every record (S0's MCMC-Ind): the reference for few records; slow",
+            lambda noise: Individual(),
+            reference=False,
         ),
         Method(
             "gibbs",
@@ -173,7 +263,10 @@ METHODS: dict[str, Method] = {
 
 
 def default_method(model: Model) -> str:
-    """The method for a model if none is named: computed where that can be done, else `collapsed`."""
+    """The method for a model if none is named: computed where that can be done, else `collapsed`; `noisy` for a release
+    with moments of few features."""
+    if isinstance(model, FreeMoments) and model.p <= MOST_FEATURES:
+        return "noisy"
     return "exact" if model.dim == 1 and model.statistic_dim == 1 else "collapsed"
 
 
@@ -233,6 +326,7 @@ def run_method(
     """
     method = method_named(name)
     sampler = method.check(problems)
+    problems = method.seen(problems)
     known = {f.name for f in dataclasses.fields(sampler)} - {"name", "noise"}  # type: ignore[arg-type]
     unknown = set(settings or {}) - known
     if unknown:
@@ -245,8 +339,9 @@ def run_method(
         problems = dataclasses.replace(problems, z=getattr(problems, method.replaces))
     if thin is None:  # sums over every step cost more than they tell
         thin = KEY_BLOCK if options.get("stream") and method.thin == 1 else method.thin
-    run = run_chains(
-        sampler, problems, seed=seed, chains=chains, draws=draws, thin=thin, progress=progress, checkpoint=checkpoint,
+    run_here = getattr(sampler, "run", None) or partial(run_chains, sampler)
+    run = run_here(
+        problems, seed=seed, chains=chains, draws=draws, thin=thin, progress=progress, checkpoint=checkpoint,
         **options,
     )  # fmt: skip
     if run.draws is None or options.get("compile_only"):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from dpjax import _files
 from dpjax.diagnostics import Diagnostics, diagnose
 from dpjax.errors import InputError, require
 from dpjax.statistics import Statistic, split_name
+
+if TYPE_CHECKING:
+    import dpjax.prediction
 
 RHAT_LIMIT = 1.05
 ESS_LIMIT = 100.0
@@ -193,6 +196,20 @@ class Posterior:
                     f"{_list(bad)}): means and intervals are rough; {advice}"
                 )
         return found
+
+    def predict(
+        self, new: Any, *, level: float | Sequence[float] | Any = 0.9, seed: int | Any = 0
+    ) -> dpjax.prediction.Prediction:
+        """Predictive distribution of a regression's target at new rows, in the user's units.
+
+        Arguments and errors are those of `dpjax.prediction.RegressionPosterior.predict`.
+
+        Raises:
+            InputError: the posterior of another model; as there.
+        """
+        from dpjax.prediction import RegressionPosterior
+
+        return RegressionPosterior.of(self).predict(new, level=level, seed=seed)
 
     def to_inference_data(self):
         """ArviZ object (`InferenceData` in 0.x, `DataTree` in 1.x) with one group "posterior", user's units.

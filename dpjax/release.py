@@ -16,15 +16,28 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64
 
+from dpjax import _drawing
 from dpjax import _release_file as _file
-from dpjax._checks import Bounds, check_choice, check_number, shown
+from dpjax._checks import Bounds, check_number, shown
 from dpjax._quantile import PrivateQuantile
 from dpjax.errors import InputError, PrivacyWarning
-from dpjax.family_statistics import FamilyStatistic
 from dpjax.kinds import make_statistic
 from dpjax.statistics import RegressionStatistic, Statistic
 
-__all__ = ["Privacy", "PrivateQuantile", "Release", "describe_problems", "release"]
+__all__ = ["MomentsPrivacy", "Privacy", "PrivateQuantile", "Release", "describe_problems", "release"]
+
+
+@dataclass(frozen=True)
+class MomentsPrivacy:
+    """The part of a guarantee that the third and fourth moments of a regression's features have.
+
+    epsilon, delta: > 0 and at least 0, parts of those of the release; sensitivity: of the sums of these moments, in
+    the norm and units of the release.
+    """
+
+    epsilon: float | Any
+    sensitivity: float | Any
+    delta: float | Any = 0.0
 
 
 @dataclass(frozen=True)
@@ -33,8 +46,9 @@ class Privacy:
 
     epsilon: > 0, what the privacy map of the mechanism gives, and all that was spent; delta: in [0, 1), 0 but for
     Gaussian noise; adjacency: "replace-one" (the number of records is public); norm: "l1" or "l2"; sensitivity: in
-    that norm, of the summed statistic in the units of the release; bounds_epsilon: the part of epsilon that was
-    spent on private bounds, None if they were stated.
+    that norm, of the summed statistic in the units of the release, of a release with moments that of the usual sums;
+    bounds_epsilon: the part of epsilon that was spent on private bounds, None if they were stated; moments: the part
+    of the guarantee that third and fourth moments of the features have, None without them.
     """
 
     epsilon: float | Any
@@ -43,6 +57,7 @@ class Privacy:
     norm: str | Any
     sensitivity: float | Any
     bounds_epsilon: float | Any | None = None
+    moments: MomentsPrivacy | Any | None = None
 
 
 @dataclass(frozen=True)
@@ -147,9 +162,7 @@ class Release:
         if self.statistic.truncation is not None:
             data["truncation"] = self.statistic.truncation
         if isinstance(self.privacy, Privacy):
-            data["privacy"] = dict(vars(self.privacy))
-            if self.privacy.bounds_epsilon is None:
-                del data["privacy"]["bounds_epsilon"]
+            data["privacy"] = _block(self.privacy)
         elif self.privacy is not None:
             data["privacy"] = self.privacy
         if self.bounds is not None and self.statistic.truncation is None:
@@ -210,6 +223,8 @@ def release(
     labels: Any = None,
     adjacency: Any = _file.ADJACENCY,
     intercept: Any = True,
+    moments: Any = False,
+    moments_share: Any = None,
     **options: Any,
 ) -> Release:
     """Release the noisy sums that Bayesian inference in a model needs.
@@ -217,7 +232,8 @@ def release(
     A regression clips each variable to its bounds, maps it to [-1, 1], and releases the sums of x, xx', y, xy and
     y^2. An exponential family clamps its column to the bounds, or leaves out what is outside (`rule`), and releases
     the sums of its powers (normal and log-normal: mapped to [-1, 1] first); a multinomial releases counts. One
-    noise scale fits all entries: the guarantee is of the whole vector (SPEC A17).
+    noise scale fits all entries: the guarantee is of the whole vector (SPEC A17). Third and fourth moments of the
+    features (S0 3.4.4) have a share of epsilon, a sensitivity and a noise scale of their own; the guarantees add up.
 
     Args:
         table: path of a CSV file, mapping of columns, NumPy structured array or data frame. Private.
@@ -235,6 +251,9 @@ def release(
         adjacency: "replace-one": tables of equal length that differ in one record. The number of records is
             public and part of the release.
         intercept: True.
+        moments: also release the sums of all products of three and of four of a regression's features (squares and
+            higher powers included), for inference that does not take the features for normal.
+        moments_share: inside (0, 1), the share of epsilon and delta that these get; half if left out.
         options: of the family, such as `shape` of "gamma".
 
     Returns:
@@ -248,12 +267,13 @@ def release(
     Warns:
         PrivacyWarning: always, before any noise is drawn: every further release of the same table adds its epsilon.
     """
-    _check_definition(mechanism, adjacency, intercept)
+    _drawing.check_definition(mechanism, adjacency, intercept)
     budget = check_number(epsilon, "epsilon must be a finite number > 0")
     if not budget > 0:
         raise InputError(f"epsilon must be a finite number > 0, got {shown(epsilon)}")
-    slack = _checked_delta(mechanism, delta)
-    limits, search = _public_bounds(bounds)
+    slack = _drawing.checked_delta(mechanism, delta)
+    share = _drawing.checked_moments_share(moments, moments_share)
+    limits, search = _drawing.public_bounds(bounds)
     statistic = make_statistic(
         model,
         target=target,
@@ -262,13 +282,13 @@ def release(
         rule=rule,
         categories=categories,
         labels=labels,
+        moments=moments,
         **options,
     )
     if mechanism == _file.DISCRETE and not statistic.integer:
         raise InputError(f"mechanism {mechanism!r} is for sums of whole numbers, which {statistic.kind} does not have")
-    grid = None if search is None else search.candidates(*_grid_of(statistic))
+    grid = None if search is None else search.candidates(*_drawing.grid_of(statistic))
 
-    from dpjax._noise import add_noise, noise_scale
     from dpjax._quantile import find_bounds
     from dpjax._table import read_columns
 
@@ -277,9 +297,8 @@ def release(
     exact = statistic.from_columns(columns)
     if mechanism == _file.DISCRETE and statistic.rounding_allowance(records):
         raise InputError(f"{mechanism} noise needs sums below 2^53: the bounds are too wide for so many records")
-    norm = _file.MECHANISMS[mechanism]
-    sensitivity = _summed_sensitivity(statistic, norm, records)
-    noise_scale(mechanism, sensitivity, budget * (1.0 - search.share) if search else budget, slack)
+    rest = budget * (1.0 - search.share) if search else budget
+    parts = _drawing.parts_of(statistic, mechanism, rest, slack, share, records)
     # before the noise: where warnings are errors, nothing is drawn
     also = (f", delta = {slack:.6g}", " and delta") if slack else ("", "")
     warnings.warn(
@@ -288,79 +307,28 @@ def release(
         PrivacyWarning,
         stacklevel=2,
     )
-    rest, bounds_spent = budget, None
+    bounds_spent = None
     if search is not None and grid is not None:
         found, bounds_spent = find_bounds(
             columns[statistic.variables[0]], grid, search.quantiles, search.share * budget
         )
-        statistic = replace(statistic, bounds=found)  # type: ignore[type-var]  # a family's: `_grid_of`
-        exact, sensitivity = statistic.from_columns(columns), _summed_sensitivity(statistic, norm, records)
-        rest = math.nextafter(budget - bounds_spent, 0.0)
-    noised, scale, spent = add_noise(mechanism, exact, sensitivity, rest, slack)
+        statistic = replace(statistic, bounds=found)  # type: ignore[type-var]  # a family's: `grid_of`
+        exact, rest = statistic.from_columns(columns), math.nextafter(budget - bounds_spent, 0.0)
+        parts = _drawing.parts_of(statistic, mechanism, rest, slack, share, records)
+    noised, scale, parts = _drawing.draw(mechanism, exact, parts)
+    spent, failing = _drawing.total_spent(parts)
     if bounds_spent is not None:
         spent = min(math.nextafter(spent + bounds_spent, math.inf), budget)
+    own = MomentsPrivacy(parts[1].epsilon, parts[1].sensitivity, parts[1].delta) if share is not None else None
+    norm = _file.MECHANISMS[mechanism]
     return Release(
         statistic=statistic,
         records=records,
-        statistics=dict(zip(statistic.names, noised.tolist(), strict=True)),
+        statistics=dict(zip(statistic.names, noised, strict=True)),
         mechanism=mechanism,
         noise_scale=scale,
-        privacy=Privacy(spent, slack, _file.ADJACENCY, norm, sensitivity, bounds_spent),
+        privacy=Privacy(spent, failing, _file.ADJACENCY, norm, parts[0].sensitivity, bounds_spent, own),
     )
-
-
-def _check_definition(mechanism: Any, adjacency: Any, intercept: Any) -> None:
-    check_choice("mechanism", mechanism, tuple(_file.MECHANISMS))
-    if adjacency == "add-remove":
-        raise InputError(_file.NO_ADD_REMOVE)
-    if adjacency != _file.ADJACENCY:
-        raise InputError(f"adjacency must be {_file.ADJACENCY!r}, got {shown(adjacency)}")
-    if intercept is False:
-        raise InputError(_file.NO_INTERCEPT)
-    if intercept is not True:
-        raise InputError(f"intercept must be True, got {shown(intercept)}")
-
-
-def _checked_delta(mechanism: str, delta: Any) -> float:
-    """delta of Gaussian noise, which has no default; 0 of the others."""
-    if mechanism != "gaussian":
-        if delta is not None:
-            raise InputError(f"delta has no place in a release with {mechanism} noise; got {shown(delta)}")
-        return 0.0
-    if delta is None:
-        raise InputError("delta is missing: gaussian noise needs one, inside (0, 1)")
-    number = check_number(delta, "delta must lie inside (0, 1)")
-    if not 0 < number < 1:
-        raise InputError(f"delta must lie inside (0, 1), got {shown(delta)}")
-    return number
-
-
-def _public_bounds(bounds: Any) -> tuple[Any, PrivateQuantile | None]:
-    """The bounds, with the public range in the place of private ones, and the search for those."""
-    if isinstance(bounds, PrivateQuantile):
-        return bounds.range, bounds
-    if not isinstance(bounds, Mapping):
-        return bounds, None
-    private = {name: value for name, value in bounds.items() if isinstance(value, PrivateQuantile)}
-    if not private:
-        return bounds, None
-    if len(bounds) > 1:
-        raise InputError("private bounds are for a family's one column: give no other bounds beside them")
-    (name, search), *_ = private.items()
-    return {name: search.range}, search
-
-
-def _grid_of(statistic: Statistic) -> tuple[bool, bool]:
-    """Whether private bounds of the statistic are whole numbers, and whether they are sought in log x."""
-    if not isinstance(statistic, FamilyStatistic):
-        raise InputError(f"private bounds are for families of one column, not for {statistic.kind}")
-    return statistic.family.discrete, statistic.family.log
-
-
-def _summed_sensitivity(statistic: Statistic, norm: str, records: int) -> float:
-    """Sensitivity of the computed sum: with what the arithmetic can add, rounded up."""
-    exact, allowance = statistic.sensitivity(norm), statistic.rounding_allowance(records)
-    return math.nextafter(exact + allowance, math.inf) if allowance else exact
 
 
 def describe_problems(path: str | os.PathLike) -> list[str]:
@@ -397,9 +365,24 @@ def _fields(data: dict[str, Any], statistic: Statistic) -> dict[str, Any]:
         "statistics": in_order(data["statistics"]),
         "mechanism": data["mechanism"]["kind"],
         "noise_scale": in_order(scale) if isinstance(scale, dict) else scale,
-        "privacy": data["privacy"] and Privacy(**data["privacy"]),
+        "privacy": None if data["privacy"] is None else _privacy(**data["privacy"]),
         "simulated": data["simulated"],
     }
+
+
+def _privacy(*, moments: dict[str, float] | None, **rest: Any) -> Privacy:
+    return Privacy(**rest, moments=None if moments is None else MomentsPrivacy(**moments))
+
+
+def _block(privacy: Privacy) -> dict[str, Any]:
+    """The block "privacy" of the file: what most releases do not have is left out."""
+    block = dict(vars(privacy))
+    for name in ("bounds_epsilon", "moments"):
+        if block[name] is None:
+            del block[name]
+    if isinstance(privacy.moments, MomentsPrivacy):
+        block["moments"] = {k: v for k, v in vars(privacy.moments).items() if k != "delta" or v != 0}
+    return block
 
 
 def _one_line(text: str) -> str:

@@ -59,10 +59,26 @@ def moment_exponents(variables: int, degree: int) -> Exponents:
     """All non-constant monomials of `variables` variables up to `degree`: C(variables + degree, degree) - 1
     rows.
 
-    `moment_exponents(1, 4)` is x, x^2, x^3, x^4 (SPEC A2).
+    By degree, then with the larger power of the earlier variable first: `moment_exponents(1, 4)` is x, x^2, x^3, x^4
+    (SPEC A2), `moment_exponents(2, 2)` x, z, x^2, xz, z^2.
     """
-    rows = itertools.product(range(degree + 1), repeat=variables)
-    return tuple(sorted((r for r in rows if 1 <= sum(r) <= degree), key=lambda r: (sum(r), tuple(-e for e in r))))
+    return _moments(variables, 1, degree)
+
+
+def feature_moment_exponents(p: int) -> Exponents:
+    """Third and fourth moments: the rows of `moment_exponents(p, 4)` of degree 3, then 4, C(p+2, 3) + C(p+3, 4) of
+    them. With the sums of x and xx', which a regression has anyway, they are all that S0 3.4.4 asks for."""
+    return _moments(p, 3, 4)
+
+
+@lru_cache(maxsize=64)
+def _moments(variables: int, lowest: int, highest: int) -> Exponents:
+    indices = (
+        row
+        for degree in range(lowest, highest + 1)
+        for row in itertools.combinations_with_replacement(range(variables), degree)
+    )
+    return tuple(tuple(row.count(i) for i in range(variables)) for row in indices)
 
 
 def entry_ranges(exponents: Any, bounds: Any) -> np.ndarray:
@@ -107,8 +123,8 @@ def replace_one_l1(exponents: Any, bounds: Any, method: str = "auto") -> float:
     rows, box = _checked(exponents, bounds)
     if method not in ("auto", "joint", "ranges"):
         raise InputError(f"method must be 'auto', 'joint' or 'ranges', got {method!r}")
-    quadratic = len(box) <= JOINT_VARIABLES and max(map(sum, rows)) <= 2
-    offered = (quadratic or len(box) == 1) and len(rows) <= _JOINT_ENTRIES
+    quadratic = _is_quadratic(rows, len(box))
+    offered = joint_offered(rows, len(box))
     if method == "joint" and not offered:
         raise InputError(
             f"method 'joint' is offered for degree up to 2 in up to {JOINT_VARIABLES} variables and for one"
@@ -117,6 +133,15 @@ def replace_one_l1(exponents: Any, bounds: Any, method: str = "auto") -> float:
     if method == "ranges" or not offered:
         return _round_up(sum((high - low for low, high in _extremes(rows, box)), Fraction(0)))
     return _round_up(_joint_quadratic(rows, box) if quadratic else _joint_polynomial(rows, box))
+
+
+def joint_offered(exponents: Exponents, variables: int) -> bool:
+    """Whether `replace_one_l1` offers the method "joint": its value is then the supremum, not only a safe bound."""
+    return (_is_quadratic(exponents, variables) or variables == 1) and len(exponents) <= _JOINT_ENTRIES
+
+
+def _is_quadratic(exponents: Exponents, variables: int) -> bool:
+    return variables <= JOINT_VARIABLES and max(map(sum, exponents)) <= 2
 
 
 def add_remove_l1(exponents: Any, bounds: Any) -> float:
@@ -147,6 +172,14 @@ def add_remove_l2(exponents: Any, bounds: Any) -> float:
     """Add/remove L2 sensitivity `sup_u ||t(u)||_2`, exact (same corner as `add_remove_l1`)."""
     rows, box = _checked(exponents, bounds)
     return _round_up_root(sum((v**2 for v in _largest(rows, box)), Fraction(0)))
+
+
+def of_both(norm: str, first: float, second: float) -> float:
+    """Safe bound on the sensitivity of two vectors released together, from that of each in the same norm: the sum of
+    the two (L1) or the root of the sum of their squares (L2), rounded up."""
+    if norm == "l1":
+        return _round_up(Fraction(first) + Fraction(second))
+    return _round_up_root(Fraction(first) ** 2 + Fraction(second) ** 2)
 
 
 def rounding_allowance(entries: int, records: int, size: float = 1.0, degree: int = 2) -> float:
@@ -226,6 +259,8 @@ def _extremes(rows: Exponents, box: _Box) -> Iterator[tuple[Fraction, Fraction]]
     for row in rows:
         low = high = Fraction(1)
         for (lo, hi), exponent in zip(box, row, strict=True):
+            if not exponent:
+                continue
             corners = [a * b for a in (low, high) for b in _power_range(lo, hi, exponent)]
             low, high = min(corners), max(corners)
         yield low, high
@@ -234,7 +269,7 @@ def _extremes(rows: Exponents, box: _Box) -> Iterator[tuple[Fraction, Fraction]]
 def _largest(rows: Exponents, box: _Box) -> list[Fraction]:
     """`max |t_j|`, all attained at the same corner."""
     sizes = [max(abs(lo), abs(hi)) for lo, hi in box]
-    return [math.prod((size**e for size, e in zip(sizes, row, strict=True)), start=Fraction(1)) for row in rows]
+    return [math.prod((s**e for s, e in zip(sizes, row, strict=True) if e), start=Fraction(1)) for row in rows]
 
 
 def _sign_patterns(entries: int) -> Iterator[tuple[int, ...]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
@@ -18,7 +18,14 @@ from .models.base import Model
 from .modes import can_find_modes, find_modes
 
 #: How statistics are drawn -> the model's method that draws them: (key, phi, n[, bounds]) -> (released, full).
-LAWS = {"exact": "simulate", "clt": "simulate_clt", "clipped": "simulate_clipped"}
+LAWS = {
+    "exact": "simulate",
+    "clt": "simulate_clt",
+    "clipped": "simulate_clipped",
+    "normal": "simulate_normal",
+    "uniform": "simulate_uniform",
+    "skewed": "simulate_skewed",
+}
 #: Problems drawn side by side: few enough that those beside each other have about the same number of records, on
 #: which the work may depend; the last lanes are padding, so that the number of trials seldom compiles anew.
 LANES = 64
@@ -40,6 +47,11 @@ class Study:
     sensitivity: float
     simulate: str
     settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def truth_of(self, names: Sequence[str]) -> np.ndarray:
+        """True values of these parameters `[T, K']`, whatever a method reports."""
+        known = self.problems.model_template().parameter_names
+        return self.truth[:, [known.index(name) for name in names]]
 
     def slice(self, cell: int) -> slice:
         """Problems of one cell."""
@@ -82,6 +94,7 @@ def simulate_study(
     simulate: str = "exact",
     bounds: tuple[float, float] | Any | None = (-1.0, 1.0),
     settings: Mapping[str, Any] | None = None,
+    scales: Callable[[float], np.ndarray] | None = None,
 ) -> Study:
     """Draw `trials` problems for each cell (records, epsilon).
 
@@ -93,10 +106,12 @@ def simulate_study(
         seed: problem i is keyed by (seed, i) whatever the number of problems.
         mechanism: one of `dpjax.mechanisms.MECHANISMS`; it sets the noise scale.
         delta: of Gaussian noise, which needs it.
-        simulate: "exact" (records from the model), "clipped" (the same, clipped to `bounds`; regression) or "clt"
-            (statistics from the normal approximation that the samplers use).
+        simulate: "exact" (records from the model), "clipped" (the same, clipped to `bounds`; regression), "clt"
+            (statistics from the normal approximation that the samplers use), or of regressions with moments the law of
+            the covariates, "normal", "uniform" or "skewed" (exponential).
         bounds: of every variable, for "clipped".
         settings: kept in the study.
+        scales: epsilon -> noise scale of every entry `[D]`, where there is not one scale for all.
 
     Raises:
         InputError: a size, epsilon, delta or sensitivity out of range, unknown mechanism or simulation, or one that
@@ -108,8 +123,8 @@ def simulate_study(
     if not cells:
         raise InputError("records and epsilon must name at least one cell")
     n = np.repeat([float(n) for n, _ in cells], trials)
-    scale = np.repeat([noise_scale(mechanism, sensitivity, e, delta) for _, e in cells], trials)
-    scale = np.broadcast_to(scale[:, None], (len(n), model.statistic_dim))
+    of_cell = scales or (lambda e: np.full(model.statistic_dim, noise_scale(mechanism, sensitivity, e, delta)))
+    scale = np.repeat([of_cell(e) for _, e in cells], trials, axis=0)
     blocks = -(-len(n) // LANES)
     index = np.minimum(np.arange(blocks * LANES), len(n) - 1).reshape(blocks, LANES)
     with precision(True):
@@ -129,7 +144,9 @@ def check_simulation(model: Model, simulate: str) -> None:
     if simulate not in LAWS:
         raise InputError(f"simulate must be one of {', '.join(LAWS)}; got {simulate!r}")
     if not hasattr(model, LAWS[simulate]):
-        raise InputError("clip is for models whose records are not bounded by their statistic (linear-regression)")
+        if simulate == "clipped":
+            raise InputError("clip is for models whose records are not bounded by their statistic (linear-regression)")
+        raise InputError(f"simulate = {simulate!r} is for regressions with moments")
 
 
 def noise_scale(mechanism: str, sensitivity: float, epsilon: float, delta: float | None = None) -> float:

@@ -6,211 +6,92 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from dpjax._checks import Bounds, check_bounds, check_choice, check_name, shown
+from dpjax._checks import Bounds, check_bounds, check_name, shown
 from dpjax.errors import InputError
-from dpjax.sensitivity import (
-    JOINT_VARIABLES,
-    Exponents,
-    add_remove_l1,
-    add_remove_l2,
-    regression_exponents,
-    replace_one_l1,
-    replace_one_l2,
-    rounding_allowance,
+from dpjax.sensitivity import Exponents, feature_moment_exponents, of_both, regression_exponents
+from dpjax.statistic_base import (
+    ADJACENCIES,
+    NORMS,
+    SCALING,
+    UNIT,
+    MonomialStatistic,
+    Statistic,
+    check_scaling,
+    from_unit,
+    split_name,
+    to_unit,
 )
 
-SCALING = "bounds-to-[-1,1]"
-ADJACENCIES = ("replace-one", "add-remove")
-NORMS = ("l1", "l2")
-UNIT = (-1.0, 1.0)
+__all__ = [
+    "ADJACENCIES",
+    "MOMENTS_SHARE",
+    "NORMS",
+    "SCALING",
+    "UNIT",
+    "FeatureMoments",
+    "MonomialStatistic",
+    "RegressionStatistic",
+    "Statistic",
+    "check_bounds",
+    "check_scaling",
+    "from_unit",
+    "index_pairs",
+    "regression_parameters",
+    "split_name",
+    "to_unit",
+]
+
+#: The share of epsilon that moments get where none is stated: even, as in S0 3.4.4.
+MOMENTS_SHARE = 0.5
 
 
-class Statistic:
-    """What is summed over records: the one place that knows entries, columns, clipping, sensitivity and units.
+@dataclass(frozen=True)
+class FeatureMoments(MonomialStatistic):
+    """Sums of all monomials of degree 3, then 4, of the features: the second part of a `RegressionStatistic` with
+    moments, which has a budget and a sensitivity of its own.
 
-    A subclass is a frozen dataclass. None of this imports JAX: a release needs it.
+    Args:
+        features: names of the p features.
+        feature_box: (lo, hi) of each as it enters the monomials, or None without bounds.
     """
 
-    @property
-    def kind(self) -> str:
-        """Name of the model in files and on the command line."""
-        raise NotImplementedError
-
-    @property
-    def scaling(self) -> str | None:
-        """`SCALING` (variables mapped affinely to [-1, 1] before they enter) or None (raw units)."""
-        return None
+    features: tuple[str, ...]
+    feature_box: tuple[tuple[float, float], ...] | None
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the D released entries, in the order of `from_columns`."""
-        raise NotImplementedError
+        return tuple("*".join(self.features[i] for i in row) for row in self.factors)
 
     @property
     def dim(self) -> int:
-        """Number of released entries D."""
-        return len(self.names)
+        return len(self.exponents)
 
     @property
     def title(self) -> str:
-        """What is summed, in one line of words."""
-        raise NotImplementedError
+        return f"third and fourth moments of {', '.join(self.features)}"
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """Columns of the table."""
-        raise NotImplementedError
-
-    @property
-    def integer(self) -> bool:
-        """Every entry is a whole number (noise of `discrete-laplace` is allowed)."""
-        return False
-
-    @property
-    def column_bounds(self) -> Bounds | None:
-        """(lo, hi) by column in the user's units, or None where nothing is clipped."""
-        return None
-
-    @property
-    def truncation(self) -> dict[str, Any] | None:
-        """The block "truncation" of the release file: rule and bounds of a family's column."""
-        return None
-
-    @property
-    def parameter_names(self) -> tuple[str, ...]:
-        """Names of the K reported parameters."""
-        raise NotImplementedError
-
-    @property
-    def texts(self) -> tuple[str, ...]:
-        """Columns that hold text."""
-        return ()
-
-    def block(self) -> dict[str, Any]:
-        """The block "model" of the release file."""
-        raise NotImplementedError
-
-    def from_columns(self, columns: Mapping[str, Any]) -> Float64[np.ndarray, " D"]:
-        """Sum over the records of a table, each clipped (or left out) and scaled first.
-
-        Args:
-            columns: `variables` -> [n] values in the user's units, n at least 1 (`dpjax._table.read_columns`).
-
-        Returns:
-            [D] float64; each entry is rounded once (`math.fsum`), so that the order of the records has no effect.
-
-        Raises:
-            InputError: a column is missing or holds what the model cannot have; the message names the column only.
-        """
-        raise NotImplementedError
-
-    def sensitivity(self, norm: str = "l1", adjacency: str = "replace-one") -> float:
-        """How far one record can move the sum, in the units of the release; never below the true value.
-
-        Args:
-            norm: "l1" or "l2".
-            adjacency: "replace-one" (the number of records is public) or "add-remove".
-
-        Raises:
-            InputError: unknown norm or adjacency; a statistic without bounds.
-        """
-        raise NotImplementedError
-
-    def is_exact(self, norm: str) -> bool:
-        """Whether `sensitivity` is the supremum under replace-one, not only a safe bound."""
-        return True
-
-    def rounding_allowance(self, records: int) -> float:
-        """What float64 arithmetic can add to the L1 (and L2) sensitivity of the sum of this many records."""
-        return 0.0
-
-    def describe(self, name: str) -> str:
-        """What a parameter is, in terms of the user's columns."""
-        raise NotImplementedError
-
-    def to_user_units(self, draws: Any) -> Float64[np.ndarray, "*shape K"]:
-        """Parameters [..., K] of the scaled records -> those in the user's units."""
-        return np.asarray(draws, dtype=np.float64)
-
-    @property
-    def default_prior_fits(self) -> bool:
-        """Whether the default prior is made for the units of this release."""
-        return True
-
-    def whole_from_columns(self, columns: Mapping[str, Any]) -> Float64[np.ndarray, " D"]:
-        """As `from_columns`, with the records that a family's bounds cut off as they are: what the non-private
-        posterior of a public table needs."""
-        return self.from_columns(columns)
-
-    def dimension(self, base: str) -> str:
-        """Name of the dimension of a vector of parameters, `base[...]`, in files of draws."""
-        return f"{base}_index"
-
-    def coordinate(self, base: str, index: tuple[int, ...]) -> str:
-        """Name of one of its entries."""
-        return ",".join(map(str, index))
-
-
-class MonomialStatistic(Statistic):
-    """A statistic whose entries are monomials of variables in a box: sensitivities by `dpjax.sensitivity`."""
-
-    @property
-    def redacts(self) -> bool:
-        """Records outside of the bounds contribute nothing: a neighbour can also remove a record's whole value."""
-        return False
+        return self.features
 
     @property
     def exponents(self) -> Exponents:
-        """D rows with the exponent of each variable."""
-        raise NotImplementedError
+        return feature_moment_exponents(len(self.features))
+
+    @property
+    def factors(self) -> tuple[tuple[int, ...], ...]:
+        """Numbers of the features whose product an entry is, from 0: (0, 0, 1) is x*x*z."""
+        return tuple(tuple(i for i, e in enumerate(row) for _ in range(e)) for row in self.exponents)
 
     @property
     def box(self) -> tuple[tuple[float, float], ...] | None:
-        """Bounds of each variable as it enters the monomials (after scaling), or None without bounds."""
-        raise NotImplementedError
-
-    def sensitivity(self, norm: str = "l1", adjacency: str = "replace-one") -> float:
-        check_choice("norm", norm, NORMS)
-        check_choice("adjacency", adjacency, ADJACENCIES)
-        box = self._needed_box()
-        replace, remove = (replace_one_l1, add_remove_l1) if norm == "l1" else (replace_one_l2, add_remove_l2)
-        if adjacency == "add-remove":
-            return remove(self.exponents, box)
-        swapped = replace(self.exponents, box)
-        return max(swapped, remove(self.exponents, box)) if self.redacts else swapped  # SPEC A10
-
-    def is_exact(self, norm: str) -> bool:
-        box = self.box
-        if box is None:
-            return False
-        return self.dim == 1 or (norm == "l1" and len(box) <= JOINT_VARIABLES)
-
-    def rounding_allowance(self, records: int) -> float:
-        size = self._largest_entry()
-        if self.integer and records * size <= 2.0**53:
-            return 0.0  # sums of whole numbers are exact
-        return rounding_allowance(self.dim, records, size, max(map(sum, self.exponents)))
-
-    def _largest_entry(self) -> float:
-        box = self._needed_box()
-        try:
-            return max(
-                math.prod(max(abs(lo), abs(hi)) ** e for (lo, hi), e in zip(box, row, strict=True))
-                for row in self.exponents
-            )
-        except OverflowError:
-            return math.inf
-
-    def _needed_box(self) -> tuple[tuple[float, float], ...]:
-        if self.box is None:
-            raise InputError("bounds are missing: without them one record can move the statistic without limit")
-        return self.box
+        return self.feature_box
 
 
 @dataclass(frozen=True)
@@ -220,16 +101,21 @@ class RegressionStatistic(MonomialStatistic):
     Entries, in this order: x_1..x_p; x_i x_j for i <= j (i-major); y; x_i y for i = 1..p; y^2. Distinct and
     not constant, so their covariance has full rank (SPEC C3). D = p + p(p+1)/2 + 1 + p + 1.
 
+    With moments these are followed by the sums of all monomials of the features of degree 3, then 4 (S0 3.4.4, SPEC
+    A2), which are not in the statistic yet: x*x*x, x*x*z, ..., C(p+2, 3) + C(p+3, 4) more. The two parts are released
+    with noise and a budget of their own.
+
     Args:
         features: names of the p features, at least one.
         target: name of the response.
         bounds: (lo, hi) of each variable in the user's units; None only without scaling.
         scaling: `SCALING` (each variable clipped and mapped to [-1, 1]) or None (clipped only, if there are bounds).
+        moments: whether third and fourth moments of the features are summed too.
 
     Raises:
         InputError: a name that is not text, empty, repeated, or holds '*' or ',' (the release file joins
             names by '*', the command line by ','); the target among the features; no features; bounds that are
-            missing or no bounds (`check_bounds`); an unknown scaling.
+            missing or no bounds (`check_bounds`); an unknown scaling; moments that are not a bool.
     """
 
     # "| Any": what is not a name is refused below in our own words, also where types are checked at run time
@@ -237,6 +123,7 @@ class RegressionStatistic(MonomialStatistic):
     target: str | Any
     bounds: Bounds | Any | None = field(default=None, hash=False)
     scaling: str | Any | None = None
+    moments: bool | Any = False
 
     kind: ClassVar[str] = "linear-regression"
 
@@ -252,6 +139,8 @@ class RegressionStatistic(MonomialStatistic):
             if self.features.count(name) > 1:
                 raise InputError(f"feature {name!r} is named more than once")
         check_scaling(self.scaling)
+        if not isinstance(self.moments, bool):
+            raise InputError(f"moments must be True or False, got {shown(self.moments)}")
         if self.bounds is not None or self.scaling is not None:
             object.__setattr__(self, "bounds", check_bounds(self.bounds, self.variables))
 
@@ -262,12 +151,27 @@ class RegressionStatistic(MonomialStatistic):
 
     @property
     def dim(self) -> int:
-        """Number of entries D."""
-        return len(self.pairs)
+        """Number of entries D, those of the moments included."""
+        return len(self.pairs) + (self.feature_moments.dim if self.moments else 0)
+
+    @property
+    def base(self) -> RegressionStatistic:
+        """The same without moments; itself if it has none."""
+        return replace(self, moments=False) if self.moments else self
+
+    @property
+    def feature_moments(self) -> FeatureMoments:
+        """The sums of third and fourth moments by themselves, whether or not they are part of this statistic."""
+        return FeatureMoments(self.features, None if self.box is None else self.box[: self.p])
+
+    @property
+    def parts(self) -> tuple[Statistic, ...]:
+        return (self.base, self.feature_moments) if self.moments else (self,)
 
     @property
     def title(self) -> str:
-        return f"{self.kind}: {self.target} on {', '.join(self.features)} and an intercept"
+        also = ", with third and fourth moments of the features" if self.moments else ""
+        return f"{self.kind}: {self.target} on {', '.join(self.features)} and an intercept{also}"
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -276,7 +180,7 @@ class RegressionStatistic(MonomialStatistic):
 
     @property
     def pairs(self) -> tuple[tuple[int, int], ...]:
-        """Entry j is the product of entries a <= b of r~ = (1, x_1, ..., x_p, y)."""
+        """Entry j of the usual sums is the product of entries a <= b of r~ = (1, x_1, ..., x_p, y)."""
         return index_pairs(self.p)
 
     @property
@@ -287,9 +191,10 @@ class RegressionStatistic(MonomialStatistic):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Entry names as in the release file: "x", "x*x", "a*b", "y", "x*y", "y*y"."""
+        """Entry names as in the release file: "x", "x*x", "a*b", "y", "x*y", "y*y"; with moments also "x*x*x", ..."""
         unit = ("", *self.variables)
-        return tuple(unit[b] if a == 0 else f"{unit[a]}*{unit[b]}" for a, b in self.pairs)
+        usual = tuple(unit[b] if a == 0 else f"{unit[a]}*{unit[b]}" for a, b in self.pairs)
+        return usual + self.feature_moments.names if self.moments else usual
 
     @property
     def column_bounds(self) -> Bounds | None:
@@ -297,7 +202,8 @@ class RegressionStatistic(MonomialStatistic):
 
     @property
     def exponents(self) -> Exponents:
-        return regression_exponents(self.p)
+        usual = regression_exponents(self.p)
+        return usual + tuple((*row, 0) for row in self.feature_moments.exponents) if self.moments else usual
 
     @property
     def box(self) -> tuple[tuple[float, float], ...] | None:
@@ -305,12 +211,29 @@ class RegressionStatistic(MonomialStatistic):
             return None
         return (UNIT,) * len(self.variables) if self.scaling else tuple(self.bounds.values())
 
+    def sensitivity(self, norm: str = "l1", adjacency: str = "replace-one") -> float:
+        """As `Statistic.sensitivity`, of all entries together: with moments a safe bound from those of the two parts,
+        which noise of one scale on everything would need. A release gives each of `parts` noise of its own."""
+        if not self.moments:
+            return super().sensitivity(norm, adjacency)
+        usual, moments = (part.sensitivity(norm, adjacency) for part in self.parts)
+        return of_both(norm, usual, moments)
+
+    def is_exact(self, norm: str) -> bool:
+        return not self.moments and super().is_exact(norm)
+
+    def rounding_allowance(self, records: int) -> float:
+        if not self.moments:
+            return super().rounding_allowance(records)
+        return math.nextafter(sum(part.rounding_allowance(records) for part in self.parts), math.inf)
+
     @property
     def parameter_names(self) -> tuple[str, ...]:
         return regression_parameters(self.p)
 
     def block(self) -> dict[str, Any]:
-        return {"kind": self.kind, "features": self.features, "target": self.target, "intercept": True}
+        block = {"kind": self.kind, "features": self.features, "target": self.target, "intercept": True}
+        return block | {"moments": True} if self.moments else block
 
     def from_columns(self, columns: Mapping[str, Any]) -> Float64[np.ndarray, " D"]:
         entering = []
@@ -348,7 +271,7 @@ class RegressionStatistic(MonomialStatistic):
     def to_user_units(self, draws: Any) -> Float64[np.ndarray, "*shape K"]:
         """As `Statistic.to_user_units`, with v' = (v - c) / h for every variable, c and h middle and half width of
         its bounds: theta_i = theta'_i h_y / h_i, theta_0 = c_y + h_y theta'_0 - sum_i theta_i c_i, sigma2 = h_y^2
-        sigma2', mu_i = c_i + h_i mu'_i, tau2_ij = h_i h_j tau2'_ij.
+        sigma2', mu_i = c_i + h_i mu'_i, tau2_ij = h_i h_j tau2'_ij; the last two may be left out.
         """
         draws = np.asarray(draws, dtype=np.float64)
         if self.scaling is None or self.bounds is None:
@@ -357,23 +280,22 @@ class RegressionStatistic(MonomialStatistic):
         centre, half = lower / 2 + upper / 2, upper / 2 - lower / 2
         slopes = draws[..., 1 : p + 1] * (half[p] / half[:p])
         row, column = np.tril_indices(p)
-        return np.concatenate(
-            [
-                centre[p] + half[p] * draws[..., :1] - (slopes @ centre[:p])[..., None],
-                slopes,
-                half[p] ** 2 * draws[..., p + 1 : p + 2],
-                centre[:p] + half[:p] * draws[..., p + 2 : 2 * p + 2],
-                half[row] * half[column] * draws[..., 2 * p + 2 :],
-            ],
-            axis=-1,
-        )
+        converted = [
+            centre[p] + half[p] * draws[..., :1] - (slopes @ centre[:p])[..., None],
+            slopes,
+            half[p] ** 2 * draws[..., p + 1 : p + 2],
+        ]
+        if draws.shape[-1] > p + 2:  # methods with a known law of the covariates do not report its parameters
+            converted.append(centre[:p] + half[:p] * draws[..., p + 2 : 2 * p + 2])
+            converted.append(half[row] * half[column] * draws[..., 2 * p + 2 :])
+        return np.concatenate(converted, axis=-1)
 
     def from_records(self, X: Any, y: Any) -> Float64[np.ndarray, " D"]:
         """Sum of the statistic over records.
 
-        Each entry is the sum of the rounded products, itself rounded once (`math.fsum`): it does not depend
-        on the order of the records, and its rounding is what `dpjax.sensitivity.rounding_allowance` allows
-        for.
+        Each entry is the sum of the rounded products (of more than two factors from left to right), itself rounded
+        once (`math.fsum`): it does not depend on the order of the records, and its rounding is what
+        `dpjax.sensitivity.rounding_allowance` allows for.
 
         Args:
             X: [n, p] numbers, n at least 1.
@@ -393,13 +315,11 @@ class RegressionStatistic(MonomialStatistic):
         if not (np.isfinite(X).all() and np.isfinite(y).all()):
             raise InputError("records must be finite numbers")
         r = [np.ones_like(y), *X.T, y]
-        return np.array([math.fsum(r[a] * r[b]) for a, b in self.pairs])
-
-
-def split_name(name: str) -> tuple[str, tuple[int, ...]]:
-    """Base and indices of a parameter's name: "tau2[2,1]" -> ("tau2", (2, 1)), "rate" -> ("rate", ())."""
-    base, _, rest = name.partition("[")
-    return base, tuple(int(i) for i in rest.rstrip("]").split(",") if i)
+        usual = [math.fsum(r[a] * r[b]) for a, b in self.pairs]
+        factors = self.feature_moments.factors if self.moments else ()
+        return np.array(
+            usual + [math.fsum(math.prod((X[:, i] for i in row[1:]), start=X[:, row[0]])) for row in factors]
+        )
 
 
 def regression_parameters(p: int) -> tuple[str, ...]:
@@ -414,25 +334,3 @@ def index_pairs(p: int) -> tuple[tuple[int, int], ...]:
     linear = [(0, i) for i in range(1, p + 1)]
     products = [(i, j) for i in range(1, p + 1) for j in range(i, p + 1)]
     return (*linear, *products, (0, p + 1), *((i, p + 1) for i in range(1, p + 2)))
-
-
-def check_scaling(scaling: Any) -> None:
-    """Refuse what is neither `SCALING` nor None."""
-    if scaling is not None and scaling != SCALING:
-        raise InputError(f"scaling must be {SCALING!r} or None, got {shown(scaling)}")
-
-
-def to_unit(values: Any, lo: float | int, hi: float | int) -> Float64[np.ndarray, "*shape"]:
-    """Clip to [lo, hi], then map affinely to [-1, 1]; the result is inside [-1, 1] exactly.
-
-    Args:
-        values: numbers in the user's units.
-        lo, hi: bounds, lo < hi, finite width.
-    """
-    clipped = np.clip(np.asarray(values, dtype=np.float64), lo, hi)
-    return np.clip((clipped - lo) / (hi - lo) * 2.0 - 1.0, -1.0, 1.0)
-
-
-def from_unit(values: Any, lo: float | int, hi: float | int) -> Float64[np.ndarray, "*shape"]:
-    """Inverse of `to_unit` on [-1, 1], continued affinely outside it (posterior values are not clipped)."""
-    return lo + (np.asarray(values, dtype=np.float64) + 1.0) / 2.0 * (hi - lo)

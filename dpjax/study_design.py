@@ -4,28 +4,34 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ._budget import checked_share
+from ._problems import make_problems
 from .engine import Problems, precision
 from .errors import InputError
 from .families import Family
 from .kinds import check_options, simulated_statistic
-from .mechanisms import MECHANISMS
+from .mechanisms import MECHANISMS, noise_scales
 from .methods import default_method, method_named
-from .models import Model, model_for
+from .models import KnownCovariates, LinearRegression, Model, model_for
 from .models._making import family_prior
+from .models.covariate_laws import marginal_moments
 from .simulation import LAWS, Study, check_simulation, noise_scale, positive, simulate_study
-from .statistics import Statistic
+from .statistics import MOMENTS_SHARE, RegressionStatistic, Statistic
+from .views import KNOWN
 
 #: Share of the records at the centre of the prior that the default bounds of a study hold (S4 section 4.4; fixed a
 #: priori, not at each trial's true parameter: SPEC A11).
 MIDDLE = 0.95
 ADJACENCY = "replace-one"
+#: Fields that the priors of regressions have in common.
+COEFFICIENTS = ("theta_mean", "theta_precision", "sigma2_shape", "sigma2_scale")
 
 
 @dataclass(frozen=True)
@@ -33,7 +39,8 @@ class StudyDesign:
     """What is simulated, whatever the numbers of records and trials.
 
     statistic: what is summed, with its bounds in the units of the model; model: prior and sampling law; mechanism,
-    delta, sensitivity (in the mechanism's norm): the noise; simulate: one of `dpjax.simulation.LAWS`.
+    delta, sensitivity (in the mechanism's norm): the noise; simulate: one of `dpjax.simulation.LAWS`; share: of
+    epsilon, for the moments of a regression that releases them.
     """
 
     statistic: Statistic
@@ -42,6 +49,12 @@ class StudyDesign:
     delta: float | None
     sensitivity: float
     simulate: str
+    share: float | None = None
+
+    @property
+    def moments(self) -> bool:
+        """Whether third and fourth moments of the features are released beside the usual sums."""
+        return isinstance(self.statistic, RegressionStatistic) and self.statistic.moments
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -57,6 +70,7 @@ class StudyDesign:
             "mechanism": self.mechanism,
             "delta": self.delta,
             "adjacency": ADJACENCY,
+            **({"moments_share": self.share} if self.moments else {}),
         }
 
     def describe(self) -> str:
@@ -69,6 +83,10 @@ class StudyDesign:
         parts.append(
             f"sensitivity {self.sensitivity:.6g} ({MECHANISMS[self.mechanism].statement.norm} norm, {ADJACENCY})"
         )
+        if self.moments:
+            parts.append(
+                f"noisy and plug-in: moments of degree 3 and 4 too, for {self.share:g} of epsilon, other methods: none"
+            )
         parts.append(f"{self.mechanism} noise" + (f", delta {self.delta:g}" if self.delta else ""))
         return ", ".join(parts)
 
@@ -83,12 +101,9 @@ class StudyDesign:
             InputError: the first of them.
         """
         for records, epsilon in cells:
-            scale = noise_scale(self.mechanism, self.sensitivity, epsilon, self.delta)
             z = np.full((1, self.model.statistic_dim), 2.0 * records)
             try:
-                problem = Problems(
-                    z, np.array([float(records)]), np.full(z.shape, scale), self.model, self.mechanism, z, z
-                )
+                problem = self._problems(z, np.array([float(records)]), np.array([epsilon]), np.zeros_like(z))
             except InputError as error:
                 raise InputError(f"epsilon = {epsilon!r}: {error}") from None
             for method in methods:
@@ -97,7 +112,7 @@ class StudyDesign:
     def study(self, cells: Sequence[tuple[int, float]], trials: int, seed: int) -> Study:
         """Simulate `trials` problems per cell (`dpjax.simulation.simulate_study`)."""
         bounds = self.statistic.column_bounds or {}
-        return simulate_study(
+        study = simulate_study(
             self.model,
             cells,
             trials,
@@ -108,7 +123,54 @@ class StudyDesign:
             simulate=self.simulate,
             bounds=next(iter(bounds.values()), None),
             settings=self.settings,
+            scales=self._scales if self.moments else None,
         )
+        if not isinstance(self.statistic, RegressionStatistic):
+            return study
+        drawn = study.problems
+        epsilon = np.repeat([e for _, e in study.cells], trials)
+        assert drawn.exact is not None
+        return replace(study, problems=self._problems(drawn.exact, drawn.n, epsilon, drawn.z - drawn.exact))
+
+    def _scales(self, epsilon: float) -> np.ndarray:
+        """Noise scale of every entry of a release that also holds moments."""
+        moments = self.statistic.parts[1].sensitivity(MECHANISMS[self.mechanism].statement.norm, ADJACENCY)
+        own = (self.sensitivity, moments)
+        return noise_scales(self.statistic, self.mechanism, epsilon, self.delta, self.share, own)
+
+    def _problems(self, exact: np.ndarray, n: np.ndarray, epsilon: np.ndarray, noise: np.ndarray) -> Problems:
+        """Problems `[T]` of these exact statistics and noise, in the views of all methods.
+
+        Methods without moments get the usual sums with the whole epsilon: the same noise, on its own scale.
+        """
+        model, mechanism, statistic = self.model, self.mechanism, self.statistic
+        each = {e: noise_scale(mechanism, self.sensitivity, e, self.delta) for e in set(epsilon.tolist())}
+        scale = np.array([each[e] for e in epsilon.tolist()])[:, None]
+        if not self.moments:
+            made = make_problems(
+                exact + noise, n, scale, model, mechanism, statistic=statistic, exact=exact, untruncated=exact + noise
+            )
+        else:
+            split = {e: self._scales(e) for e in each}
+            shared = np.array([split[e] for e in epsilon.tolist()])
+            made = make_problems(
+                exact + noise, n, shared, model, mechanism, statistic=statistic, exact=exact, untruncated=exact + noise
+            )
+            usual = slice(0, made.z.shape[1])
+            assert made.exact is not None
+            whole = made.exact + noise[:, usual] * (scale / shared[:, usual])
+            made = replace(made, z=whole, scale=np.broadcast_to(scale, whole.shape), untruncated=whole)
+        return replace(made, views=dict(made.views) | self._marginal(made))
+
+    def _marginal(self, problems: Problems) -> dict[str, Problems]:
+        """The view of the paper's Gibbs-SS-Prior: moments of a hierarchical law as if they were a fixed one's."""
+        normal = problems.model
+        if not isinstance(normal, LinearRegression) or not normal.nu > normal.p + 3:
+            return {}
+        eta, xi = marginal_moments(normal.x_mean, float(normal.kappa), normal.psi, float(normal.nu))
+        coefficients: dict[str, Any] = {name: np.asarray(getattr(normal, name)) for name in COEFFICIENTS}
+        known = KnownCovariates.create(eta, xi, **coefficients)
+        return {KNOWN: replace(problems, model=known, views={})}
 
 
 def study_design(
@@ -126,6 +188,8 @@ def study_design(
     prior: Mapping[str, Any] | str | os.PathLike | None = None,
     simulate: str = "exact",
     clip: bool = False,
+    moments: bool = False,
+    moments_share: float | None = None,
 ) -> StudyDesign:
     """Check and put together what a study simulates.
 
@@ -143,6 +207,10 @@ def study_design(
         prior: None for that of calibration studies; parameters are drawn from it and it is the prior of the inference.
         simulate: "exact" or "clt" (statistics from the samplers' own normal approximation).
         clip: clip the records of a regression to `bounds` (the model is then misspecified by construction).
+        moments: of a regression: methods noisy and plug-in get releases that also hold the third and fourth moments of
+            the features; simulate is then also one of "normal", "uniform", "skewed", the law of the covariates.
+        moments_share: share of epsilon that the moments get (0.5 if None, as in S0); the other methods get releases
+            without moments for the whole epsilon.
 
     Raises:
         InputError: an argument that is missing, has no place in this model, or a wrong value.
@@ -155,6 +223,13 @@ def study_design(
         raise InputError(f"mechanism must be one of {', '.join(MECHANISMS)}; got {mechanism!r}")
     check_options(options or {})
     chosen = {"rule": rule, "categories": categories, "released": released} | dict(options or {})
+    if moments:
+        chosen["moments"] = True
+    elif moments_share is not None:
+        raise InputError(f"moments_share is for moments = true; got {moments_share!r}")
+    share = (
+        checked_share(MOMENTS_SHARE if moments_share is None else moments_share, "moments_share") if moments else None
+    )
     statistic = simulated_statistic(
         model,
         features=features,
@@ -169,11 +244,12 @@ def study_design(
     if noise.whole_numbers and not statistic.integer:
         raise InputError(f"mechanism {mechanism!r} is for sums of whole numbers, which those of {model} are not")
     if sensitivity is None:
-        size = positive("the sensitivity of these bounds", statistic.sensitivity(noise.statement.norm, ADJACENCY))
+        usual = statistic.base if isinstance(statistic, RegressionStatistic) else statistic
+        size = positive("the sensitivity of these bounds", usual.sensitivity(noise.statement.norm, ADJACENCY))
     else:
         size = positive("sensitivity", sensitivity)
     noise_scale(mechanism, size, 1.0, delta)  # a delta that is missing or superfluous
-    return StudyDesign(statistic, inferred, mechanism, delta, size, law)
+    return StudyDesign(statistic, inferred, mechanism, delta, size, law, share)
 
 
 def middle_of_records(family: Family, prior: Any = None, share: float = MIDDLE) -> tuple[float, float]:

@@ -2,12 +2,18 @@
 
 from ._making import family_model, model_for, regression_prior
 from .base import Model, Observed
+from .exact_sums import ExactSums
 from .family import FamilyModel
+from .free_moments import FreeMoments
+from .known_covariates import KnownCovariates
 from .linear_regression import LinearRegression
 from .multinomial import Multinomial
 
 __all__ = [
+    "ExactSums",
     "FamilyModel",
+    "FreeMoments",
+    "KnownCovariates",
     "LinearRegression",
     "Model",
     "Multinomial",

@@ -7,14 +7,20 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 
 from .._files import read_toml
 from ..errors import InputError
 from ..families import Family
 from ._family_check import check_family
+from ._hyperparameters import matrix, vector
 from .base import Model
+from .covariate_laws import normal_moments, sampled_moments, uniform_moments
 from .family import MOST_COUNTS, FamilyModel
+from .free_moments import TILT_SCALE, FreeMoments
+from .known_covariates import KnownCovariates
 from .linear_regression import LinearRegression
 from .multinomial import Multinomial
 from .priors import PRIORS, DirichletPrior, Prior
@@ -23,6 +29,8 @@ from .priors import PRIORS, DirichletPrior, Prior
 PURPOSES = ("fit", "calibration")
 _REGRESSION_FIELDS = ("theta_mean", "theta_precision", "sigma2_shape", "sigma2_scale")
 _COVARIATE_FIELDS = ("mean", "kappa", "psi", "nu")
+#: Draws behind the moments of a law that is given as a distribution: a fourth moment to about one in a thousand.
+LAW_DRAWS = 1_000_000
 PriorGiven = Mapping[str, Any] | str | os.PathLike | None
 
 
@@ -67,35 +75,48 @@ def _created(build: Callable[..., Any], *args: Any, **values: Any) -> Any:
         raise InputError(f"prior: {error}") from None
 
 
-def _regression(statistic: Any, prior: Any, default: str) -> LinearRegression:
-    return regression_prior(statistic.p, prior, default)
+def _regression(statistic: Any, prior: Any, default: str) -> Model:
+    return regression_prior(statistic.p, prior, default, statistic.moments)
 
 
-def regression_prior(p: int, prior: PriorGiven | Any = None, default: str = "fit") -> LinearRegression:
+def regression_prior(p: int, prior: PriorGiven | Any = None, default: str = "fit", moments: bool = False) -> Model:
     """The prior of a regression with p features, in scaled units.
+
+    A `LinearRegression`; with `moments`, a `FreeMoments` around it; a `KnownCovariates` if the table covariates has
+    `law`.
 
     Args:
         p: number of features.
         prior: None for the default; a mapping or a TOML file with any of theta_mean, theta_precision (a
-            PRECISION: SPEC C8), sigma2_shape, sigma2_scale and a table covariates with any of mean, kappa, psi, nu.
-            What is not given is that of `LinearRegression.weak`.
+            PRECISION: SPEC C8), sigma2_shape, sigma2_scale and a table covariates. In it either any of mean, kappa,
+            psi, nu (the covariates are normal, their mean and covariance unknown) and, with moments, tilt_scale; or
+            law = "normal" with mean and covariance, or law = "uniform" with low and high (their law is known); from
+            Python law may also be a NumPyro distribution. What is not given is that of `LinearRegression.weak`.
+        moments: third and fourth moments of the covariates are released too.
         default: "fit", `LinearRegression.weak`; "calibration", `LinearRegression.s0`.
 
     Raises:
         InputError: file missing or not TOML, unknown name, value of the wrong shape or sign.
     """
-    if prior is None:
-        return LinearRegression.weak(p) if default == "fit" else LinearRegression.s0(p)
     given = _given(prior)
     covariates = given.pop("covariates", {})
     if not isinstance(covariates, Mapping):
-        raise InputError("prior: covariates must be a table with mean, kappa, psi, nu")
+        raise InputError("prior: covariates must be a table with mean, kappa, psi, nu, or with law")
+    covariates = dict(covariates)
     _refuse_unknown(given, _REGRESSION_FIELDS)
-    _refuse_unknown(covariates, _COVARIATE_FIELDS, "prior, table covariates")
+    if prior is None:
+        normal = LinearRegression.weak(p) if default == "fit" else LinearRegression.s0(p)
+        return FreeMoments.create(normal) if moments else normal
     merged = LinearRegression.weak(p).as_dict()
-    table = merged.pop("covariates") | dict(covariates)
+    table = merged.pop("covariates")
     merged |= given
-    return _created(
+    if "law" in covariates:
+        return _created(_known, p, covariates, merged)
+    allowed = (*_COVARIATE_FIELDS, "tilt_scale") if moments else _COVARIATE_FIELDS
+    _refuse_unknown(covariates, (*allowed, "law"), "prior, table covariates")
+    tilt = covariates.pop("tilt_scale", TILT_SCALE)
+    table |= covariates
+    normal = _created(
         LinearRegression.create,
         p,
         x_mean=table["mean"],
@@ -104,6 +125,61 @@ def regression_prior(p: int, prior: PriorGiven | Any = None, default: str = "fit
         nu=table["nu"],
         **merged,
     )
+    return _created(FreeMoments.create, normal, tilt) if moments else normal
+
+
+def _known(p: int, table: Mapping[str, Any], coefficients: Mapping[str, Any]) -> KnownCovariates:
+    """The model of a known law of the covariates, by its name or as a NumPyro distribution."""
+    law = table["law"]
+    hierarchical = sorted(set(table) & {"kappa", "psi", "nu"})
+    if hierarchical or (callable(law) and not hasattr(law, "sample")):
+        what = f"{hierarchical[0]} is" if hierarchical else "a function of random parameters is"
+        raise InputError(
+            f"covariates: {what} of a hierarchical law, whose records are exchangeable and not independent: its "
+            f"marginal "
+            "moments give posteriors that are far too narrow (SPEC C5); leave law out, and mean and covariance "
+            "are inferred"
+        )
+    if law == "normal":
+        _refuse_unknown(table, ("law", "mean", "covariance"), "covariates")
+        mean, covariance = (
+            vector("mean", _needed(table, "mean"), p),
+            matrix("covariance", _needed(table, "covariance"), p),
+        )
+        moments = normal_moments(mean, covariance)
+    elif law == "uniform":
+        _refuse_unknown(table, ("law", "low", "high"), "covariates")
+        low, high = (vector(name, _needed(table, name), p) for name in ("low", "high"))
+        if not (low < high).all():
+            raise InputError(f"covariates: low must be below high; got {low.tolist()} and {high.tolist()}")
+        moments = uniform_moments(low, high)
+    elif hasattr(law, "sample") and hasattr(law, "event_shape"):
+        _refuse_unknown(table, ("law",), "covariates")
+        moments = sampled_moments(_sampled(law, p))
+        law = "moments"
+    else:
+        raise InputError(f"covariates: law must be 'normal', 'uniform' or a NumPyro distribution; got {law!r}")
+    return KnownCovariates.create(*moments, law=law, **coefficients)
+
+
+def _needed(table: Mapping[str, Any], name: str) -> Any:
+    if name not in table:
+        raise InputError(f"covariates: {name} is missing, law {table['law']!r} needs it")
+    return table[name]
+
+
+def _sampled(law: Any, p: int) -> np.ndarray:
+    """Records `[LAW_DRAWS, p]` from a NumPyro distribution, with a fixed seed."""
+    if tuple(law.batch_shape) + tuple(law.event_shape) not in ((p,), () if p == 1 else (p,)):
+        raise InputError(
+            f"covariates: law must be a distribution of {p} covariates; got batch shape {law.batch_shape} and "
+            f"event shape "
+            f"{law.event_shape}"
+        )
+    draws = np.asarray(law.sample(jax.random.key(0), (LAW_DRAWS,)), np.float64).reshape(LAW_DRAWS, p)
+    if not np.isfinite(draws).all():
+        raise InputError("covariates: law gives numbers that are not finite")
+    return draws
 
 
 def _multinomial(statistic: Any, prior: Any, default: str) -> Multinomial:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from ..kernels.marginal import gaussian_marginal
 from ..kernels.symmetric import cholesky, matvec_lanes
@@ -158,6 +158,15 @@ class Model:
     def truncated(self) -> bool:
         """Whether the released statistic is not the whole one (records outside of bounds are clamped or redacted)."""
         return False
+
+    @property
+    def constrained(self) -> bool:
+        """Whether the posterior is restricted to a set, that of `inside_lanes`."""
+        return False
+
+    def inside_lanes(self, phi: Float[Array, "P B"]) -> Bool[Array, " B"]:
+        """Whether phi lies in the set; constrained models only."""
+        raise NotImplementedError
 
     @property
     def records_drawn(self) -> bool:

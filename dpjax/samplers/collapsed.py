@@ -104,6 +104,16 @@ def metric_lanes(parameters: CollapsedParameters, scales: Float[Array, "D B"]) -
     return add_diagonal_lanes(out, diagonal)
 
 
+def _stays_inside(model: Model, start, end) -> Any:
+    """Whether a move keeps to the model's set, where it has one; a chain that begins outside of it is free until it
+    enters.
+
+    Trajectories pass through the outside and only their ends are judged, so that step sizes are learned from the
+    density and not from the edge.
+    """
+    return model.inside_lanes(end) | ~model.inside_lanes(start) if model.constrained else True
+
+
 def _reference_lanes(model: Model, observed: Observed, position):
     """S and J at a reference point, in units of b."""
     work = observed.root_n_over_b.dtype
@@ -205,7 +215,7 @@ class Collapsed:
         step_size = parameters.step_size * (1.0 + self.jitter * (2.0 * jitter - 1.0))
         end = self._propose_lanes(model, observed, parameters, state, step_size, momentum)
         acceptance = jnp.exp(jnp.minimum(end.log_ratio, 0.0))
-        accepted = accept < acceptance
+        accepted = (accept < acceptance) & _stays_inside(model, state.position, end.position)
         position = jnp.where(accepted[None], end.position, state.position)
         scales = state.scales
         if self.noise.augmented:
@@ -270,6 +280,7 @@ class Collapsed:
         end = self._propose_lanes(model, observed, parameters, state, step_size, momentum * kick)
         acceptance = jnp.exp(jnp.minimum(end.log_ratio, 0.0))
         accepted = jnp.where(launching, end.log_ratio > LAUNCH_ERROR, accept < acceptance)
+        accepted = accepted & _stays_inside(model, state.position, end.position)
         position = jnp.where(accepted[None], end.position, state.position)
         scales = state.scales
         if self.noise.augmented:
@@ -279,7 +290,10 @@ class Collapsed:
         longest = float(np.log(self.longest_step(model.dim)))
         learned = jnp.clip(log_step + gain * (acceptance - self.target), -5.0, longest)
         log_step = jnp.where(warming, _pooled(learned, chains), log_step)
-        draw = Draw(model.report_lanes(position.astype(work)), acceptance, end.log_ratio < DIVERGENCE)
+        reported = model.report_lanes(position.astype(work))
+        if model.constrained:  # a chain that never enters its set must not pass for one that did
+            reported = jnp.where(model.inside_lanes(position)[None], reported, jnp.nan)
+        draw = Draw(reported, acceptance, end.log_ratio < DIVERGENCE)
         adaptation = Adaptation(log_step, adaptation.log_step_sum + log_step)
         return Carry(CollapsedState(position, scales), parameters, adaptation), draw
 

@@ -8,9 +8,9 @@ import pytest
 pytest.importorskip("matplotlib")
 pytest.importorskip("arviz")
 
-from dpjax import figures, figures_study
+from dpjax import experiment, figures, figures_study
 from dpjax.calibration import Calibration
-from dpjax.calibration_statistics import Ranks
+from dpjax.calibration_statistics import Ranks, binomial_band
 from dpjax.errors import InputError
 from dpjax.posterior import Posterior
 from dpjax.statistics import RegressionStatistic
@@ -104,18 +104,21 @@ def test_methods_have_different_colours():
     assert figures.method_looks(["naive", "collapsed"])["naive"] == looks["naive"]
 
 
-def study(method, ks, mmd):
-    """A calibration over two numbers of records and two epsilons with given KS of two parameters."""
+def study(method, ks, mmd, names=("p[0]", "p[1]"), rank=None):
+    """A calibration over two numbers of records and two epsilons with given KS of its parameters."""
+    row = {"ks_critical": 0.0784, "coverage": {"0.5": 0.4, "0.95": 0.8}}
     cells = [
         {
-            "records": records, "epsilon": epsilon, "trials": 300, "mmd": mmd,
-            "parameters": {name: {"ks": ks / records**0.5, "ks_critical": 0.0784} for name in ("p[0]", "p[1]")},
+            "records": records, "epsilon": epsilon, "mmd": mmd,
+            "trials": 299, "failed": 1, "reruns": int(records == 10),
+            "parameters": {name: {"ks": ks / records**0.5, **row} for name in names},
         }
         for records in (10, 1000) for epsilon in (0.01, 0.1)
     ]  # fmt: skip
     cells[1]["parameters"] = {}  # every trial of a cell may have failed
-    empty = Ranks(("p[0]", "p[1]"), np.zeros((0, 2)), np.zeros((0, 2)), 100)
-    return Calibration(method, cells, [empty] * 4, 1.0, 1.0, 0.0, 1.0, 600, {})
+    trials = 0 if rank is None else 20
+    pit = np.full((trials, len(names)), rank)
+    return Calibration(method, cells, [Ranks(names, pit, pit, 100)] * 4, 9.0, 1.0, 3.0, 1.0, 600, {})
 
 
 def test_study_figures(tmp_path):
@@ -123,7 +126,7 @@ def test_study_figures(tmp_path):
     found["non-private"] = study("non-private", 0.1, None)
     figure = figures_study.ks_figure(found)
     assert len(figure.axes) == 4 and titles(figure) == ["epsilon = 0.01", "epsilon = 0.1"]
-    assert legend(figure) == [*found, "5% critical value"] and "300 trials" in figure.get_suptitle()
+    assert legend(figure) == [*found, "5% critical value"] and "299 trials" in figure.get_suptitle()
     lines = {line.get_color(): line for line in figure.axes[0].lines}
     np.testing.assert_allclose(lines[figures.method_looks(found)["naive"][0]].get_ydata(), [2 / 10**0.5, 2 / 1000**0.5])
     np.testing.assert_allclose(lines[figures.GREY].get_ydata(), 0.0784)
@@ -140,6 +143,57 @@ def test_study_figures(tmp_path):
     found["naive"].cells[0]["records"] = 11
     with pytest.raises(InputError, match="same records"):
         figures_study.ks_figure(found)
+
+
+def test_coverage_figure(tmp_path):
+    found = {"naive": study("naive", 2.0, 0.0), "collapsed": study("collapsed", 0.1, 0.2)}
+    figure = figures_study.coverage_figure(found)
+    assert legend(figure) == [*found, "99% band of a point"] and "95% intervals: 299 trials" in figure.get_suptitle()
+    assert len(figure.axes) == 4 and figure.axes[0].get_ylabel() == "p[0]"
+    np.testing.assert_allclose(figure.axes[0].lines[0].get_ydata(), [0.8, 0.8])
+    band = figure.axes[0].patches[0].get_extents().transformed(figure.axes[0].transData.inverted())
+    np.testing.assert_allclose([band.y0, band.y1], binomial_band(299, 0.95, 0.99))
+    half = figures_study.coverage_figure(found, level="0.5", parameters=["p[1]"])
+    np.testing.assert_allclose(half.axes[0].lines[0].get_ydata(), [0.4, 0.4])
+    assert figures.save_figure(figure, tmp_path / "coverage.png").read_bytes().startswith(PNG)
+    with pytest.raises(InputError, match="level must be one of"):
+        figures_study.coverage_figure(found, level="0.99")
+
+
+def test_methods_that_report_other_parameters():
+    """Every parameter is shown, with the methods that report it."""
+    found = {
+        "prior": study("prior", 1.0, None, names=("p[0]",), rank=0.25),
+        "naive": study("naive", 2.0, None, rank=0.5),
+    }
+    for drawn in (figures_study.ks_figure(found), figures_study.coverage_figure(found)):
+        assert [axis.get_ylabel().removeprefix("KS of ") for axis in drawn.axes[::2]] == ["p[0]", "p[1]"]
+        colours = [{line.get_color() for line in axis.lines} for axis in drawn.axes[::2]]
+        looks = figures.method_looks(found)
+        assert looks["prior"][0] in colours[0] - colours[1] and looks["naive"][0] in colours[1]
+    pictures = dict(experiment.calibration_figures(found))
+    upper = pictures["n10_eps0.01"].axes[:2]
+    assert [axis.get_title() for axis in upper] == ["p[0]", "p[1]"]
+    assert [[line.get_ydata()[0] for line in axis.lines[1:]] for axis in upper] == [[0.25, 0.5], [0.5]]
+
+
+def test_seconds_figure():
+    item = study("collapsed", 0.1, 0.2)
+    assert figures_study.seconds_by_records(item) == {}
+    # one compiled call: 6 s over 1,200 problems, and 3 s of reruns, all of them at 10 records
+    item.settings["run"] = {"lanes_per_block": 512}
+    assert figures_study.seconds_by_records(item) == pytest.approx({10: 0.005 + 3 / 600, 1000: 0.005})
+    loop = study("individual", 0.1, 0.2)
+    loop.settings["run"] = {"problem_seconds": [1.0] * 600 + [2.0] * 600}
+    assert figures_study.seconds_by_records(loop) == pytest.approx({10: 1.0, 1000: 2.0})
+    figure = figures_study.seconds_figure(
+        {"individual": {10: 1.0, 1000: 2.0}, "a": {}, "collapsed": {10: 0.1, 1000: 0.1}}
+    )
+    assert legend(figure) == ["individual", "collapsed"]
+    np.testing.assert_array_equal(figure.axes[0].lines[0].get_ydata(), [1.0, 2.0])
+    assert [name for name, _ in experiment.study_figures({"collapsed": item})] == ["ks", "coverage", "mmd", "seconds"]
+    with pytest.raises(InputError, match="at least one method"):
+        figures_study.seconds_figure({"a": {}})
 
 
 def test_traces_figure():

@@ -1,0 +1,242 @@
+"""Regression on a release that also holds third and fourth moments of the covariates, with inference over them.
+
+S0 3.4.4 (Gibbs-SS-Noisy) plugs noisy fourth moments into the normal approximation as if they were exact, and leaves
+inference over them to future work. Here they are statistics like the others, with a law and noise of their own:
+
+- covariates: x = m + L R^{-1} (u - E u), u one of N = 5^p points, the product of five Gauss-Hermite nodes each, with
+  probabilities w_k proportional to the normal rule's weight times exp(sum_j tilt_j H_j(u_k)), H_j the orthonormal
+  Hermite
+  polynomials of degree 3 and 4; R R' is the covariance of u under w. So m and L L' are the mean and covariance of x,
+  the tilts move its skewness and kurtosis and all mixed moments of degree 3 and 4, and as many tilts as moments are
+  released. Moments always belong to a law: the moment matrix is positive semi-definite by construction. At tilt 0 all
+  moments up to degree 9 are those of the normal.
+- response: y | x ~ N(theta_0 + x' beta, sigma^2).
+- released: z = s + noise, s the sums of the extended statistic t = (x_i; x_i x_j; y; x_i y; y^2; monomials of x of
+  degree 3 and 4), s ~ N(n E t, n Cov t) with the moments (up to degree 8 in x) computed by summing over the points.
+- prior: (theta, sigma^2) and (m, L L') as in `LinearRegression`, tilts N(0, tilt_scale^2) independent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import PRNGKeyArray
+
+from ..kernels.batching import batch_last
+from ..kernels.products import pairs
+from ..kernels.symmetric import cholesky, gram_lanes, inverse_cholesky, matmul_lanes, matvec_lanes, take
+from ..sensitivity import moment_exponents
+from . import _regression_simulation as simulation
+from ._hyperparameters import positive
+from .base import Model
+from .linear_regression import LinearRegression
+
+#: Gauss-Hermite nodes per covariate: exact to degree 9, and few enough that five weights are as free as the moments.
+NODES = 5
+#: Beyond this the 5^p points and the moments of degree 8 cost too much.
+MOST_FEATURES = 3
+#: Standard deviation of a tilt a priori: skewness about .5 (sqrt(6) tilt), excess kurtosis about 1 (sqrt(24) tilt).
+TILT_SCALE = 0.2
+
+
+@cache
+def higher_exponents(p: int) -> tuple[tuple[int, ...], ...]:
+    """Exponents of the released monomials of degree 3 and 4, in the order of the release."""
+    return tuple(row for row in moment_exponents(p, 4) if sum(row) >= 3)
+
+
+@cache
+def _points(p: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Points `[N, p]`, log weights `[N]` and tilt polynomials `[N, T]`."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(NODES)
+    grid = np.stack(np.meshgrid(*[nodes] * p, indexing="ij"), -1).reshape(-1, p)
+    log_weight = np.stack(np.meshgrid(*[np.log(weights / weights.sum())] * p, indexing="ij"), -1).reshape(-1, p).sum(1)
+    norms = np.sqrt([1.0, 1.0, 2.0, 6.0, 24.0])
+    he = lambda k, x: np.polynomial.hermite_e.hermeval(x, np.eye(5)[k]) / norms[k]
+    tilts = [np.prod([he(k, grid[:, i]) for i, k in enumerate(row)], axis=0) for row in higher_exponents(p)]
+    return grid, log_weight, np.stack(tilts, 1)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class FreeMoments(Model):
+    """Prior: that of a `LinearRegression` (every leaf may be batched), and the tilts' standard deviation `[]`."""
+
+    base: LinearRegression | Any
+    tilt_scale: Any
+
+    kind = "linear-regression"
+
+    @classmethod
+    def create(cls, base: LinearRegression, tilt_scale: float | Any = TILT_SCALE) -> FreeMoments:
+        """Build and check. Beyond `MOST_FEATURES` features it only holds the prior: nothing can be computed with it.
+
+        Raises:
+            InputError: a tilt_scale that is not positive.
+        """
+        return cls(base, jnp.asarray(positive("tilt_scale", tilt_scale), base.theta_mean.dtype))
+
+    def as_dict(self) -> dict[str, Any]:
+        plain = self.base.as_dict()
+        plain["covariates"]["tilt_scale"] = float(np.asarray(self.tilt_scale))
+        return plain
+
+    # ---- sizes and names -----------------------------------------------------------------------------------
+    @property
+    def p(self) -> int:
+        return self.base.p
+
+    @property
+    def tilts(self) -> int:
+        """Number of tilts, and of released moments of degree 3 and 4."""
+        return len(higher_exponents(self.p))
+
+    @property
+    def dim(self) -> int:
+        return self.base.dim + self.tilts
+
+    @property
+    def statistic_dim(self) -> int:
+        return self.base.statistic_dim + self.tilts
+
+    @property
+    def parameter_names(self) -> tuple[str, ...]:
+        return self.base.parameter_names
+
+    # ---- the law of the covariates ---------------------------------------------------------------------------
+    def _law_lanes(self, tilts):
+        """Weights `[N, B]` and standardised points `[p, N, B]` at these tilts `[T, B]`."""
+        grid, log_weight, polynomials = (np.asarray(x, tilts.dtype) for x in _points(self.p))
+        exponent = jnp.asarray(log_weight)[:, None] + jnp.asarray(polynomials) @ tilts
+        w = jnp.exp(exponent - exponent.max(0)[None])
+        w = w / w.sum(0)[None]
+        u = [jnp.asarray(grid[:, i])[:, None] for i in range(self.p)]
+        u = [x - (w * x).sum(0)[None] for x in u]
+        if self.p == 1:
+            return w, (u[0] * jax.lax.rsqrt((w * u[0] * u[0]).sum(0))[None])[None]
+        covariance = jnp.stack([jnp.stack([(w * a * b).sum(0) for b in u]) for a in u])
+        inverse = inverse_cholesky.lanes(covariance)
+        return w, jnp.stack([sum(inverse[i, j][None] * u[j] for j in range(i + 1)) for i in range(self.p)])
+
+    def moments_lanes(self, phi):
+        p, base = self.p, self.base
+        a, b = pairs(p)
+        mu, alpha, beta, log_s2, ell, c = base._split(phi[: base.dim])
+        s2 = jnp.exp(log_s2)
+        lower = base._unit_lower_lanes(c, ell) * jnp.exp(ell)[:, None]
+        w, u = self._law_lanes(phi[base.dim :])
+        apart = [sum(lower[i, j][None] * u[j] for j in range(i + 1)) for i in range(p)]  # x - mu, each [N, B]
+        x = [mu[i][None] + apart[i] for i in range(p)]
+        line = alpha[None] + sum(beta[i][None] * apart[i] for i in range(p))
+        one = jnp.ones_like(line)
+        record = [one, *x, line]
+        entries = [record[i] * record[j] for i, j in zip(a, b, strict=True)]
+        entries[-1] = entries[-1] + s2[None]
+        entries += [_monomial(x, row) for row in higher_exponents(p)]
+        at_points = jnp.stack(entries, axis=1)  # [N, D, B]
+        mean = lax.fori_loop(
+            0, len(w), lambda k, m: m + take(w, k)[None] * take(at_points, k), jnp.zeros_like(at_points[0])
+        )
+        factor = jnp.sqrt(w)[:, None] * (at_points - mean[None])
+        covariance = gram_lanes(factor, factor)
+        # given x, only y, x_i y and y^2 vary: by g e and 2 f e + e^2 - sigma^2, g = (1, x)
+        full = jnp.concatenate([jnp.ones_like(mu[:1]), mu])
+        second = full[:, None] * full[None]
+        second = second.at[1:, 1:].add(matmul_lanes(lower, jnp.swapaxes(lower, 0, 1)))
+        theta = jnp.concatenate([(alpha - (mu * beta).sum(0))[None], beta])
+        cross = matvec_lanes(second, theta)
+        block = jnp.concatenate(
+            [
+                jnp.concatenate([s2[None, None] * second, (2.0 * s2[None] * cross)[:, None]], axis=1),
+                jnp.concatenate([2.0 * s2[None] * cross, (4.0 * s2 * (theta * cross).sum(0) + 2.0 * s2 * s2)[None]])[
+                    None
+                ],
+            ]
+        )
+        first = base.statistic_dim - (p + 2)
+        here = slice(first, base.statistic_dim)
+        return mean, covariance.at[here, here].add(block)
+
+    def log_prior_lanes(self, phi):
+        tilts = phi[self.base.dim :].astype(self.tilt_scale.dtype) / self.tilt_scale[None]
+        return self.base.log_prior_lanes(phi[: self.base.dim]) - 0.5 * (tilts * tilts).sum(0)
+
+    def report_lanes(self, phi):
+        return self.base.report_lanes(phi[: self.base.dim])
+
+    def deviation_lanes(self, phi, normals):
+        covariance = self.moments_lanes(phi)[1]
+        return matvec_lanes(cholesky.lanes(covariance), normals)
+
+    # ---- one chain -----------------------------------------------------------------------------------------
+    def moments(self, phi):
+        return _moments(self, phi)
+
+    def log_prior(self, phi):
+        return _log_prior(self, phi)
+
+    def report(self, phi):
+        return _report(self, phi)
+
+    def prior_center(self):
+        center = self.base.prior_center()
+        return jnp.concatenate([center, jnp.zeros(self.tilts, center.dtype)])
+
+    def prior_precision(self):
+        out = jnp.pad(self.base.prior_precision(), (0, self.tilts))
+        rest = jnp.arange(self.base.dim, self.dim)
+        return out.at[rest, rest].set(1.0 / self.tilt_scale**2)
+
+    def sample_prior(self, key: PRNGKeyArray):
+        k_base, k_tilt = jax.random.split(key)
+        first = self.base.sample_prior(k_base)
+        return jnp.concatenate([first, self.tilt_scale * jax.random.normal(k_tilt, (self.tilts,), first.dtype)])
+
+    def simulate(self, key: PRNGKeyArray, phi, n):
+        """Exact sums of n records of this model."""
+        w, u = (x[..., 0] for x in jax.tree.map(lambda x: x[..., None], self)._law_lanes(phi[self.base.dim :, None]))
+
+        def points(key, shape, dtype):
+            return u.T[jax.random.categorical(key, jnp.log(w), shape=shape[:1])].astype(dtype)
+
+        return self._simulate(key, phi, n, points)
+
+    def simulate_normal(self, key: PRNGKeyArray, phi, n):
+        """As `simulate`, with normal covariates of the same mean and covariance (the tilts are not used): S0 4.2."""
+        return self._simulate(key, phi, n, "normal")
+
+    def simulate_uniform(self, key: PRNGKeyArray, phi, n):
+        """As `simulate_normal`, with uniform covariates."""
+        return self._simulate(key, phi, n, "uniform")
+
+    def simulate_skewed(self, key: PRNGKeyArray, phi, n):
+        """As `simulate_normal`, with exponential covariates."""
+        return self._simulate(key, phi, n, "skewed")
+
+    def _simulate(self, key, phi, n, law):
+        base = self.base
+        mu, alpha, beta, log_s2, ell, c = (x[..., 0] for x in base._split(phi[: base.dim, None]))
+        lower = base._unit_lower_lanes(c[:, None], ell[:, None])[..., 0] * jnp.exp(ell)[:, None]
+        theta = jnp.concatenate([(alpha - mu @ beta)[None], beta])
+        record = simulation.record_of(mu, lower, theta, log_s2, law)
+        sums = simulation.sums_of_records(key, record, self.p, n, higher_exponents(self.p))
+        return sums, sums
+
+
+def _monomial(x, row):
+    value = None
+    for i, power in enumerate(row):
+        for _ in range(power):
+            value = x[i] if value is None else value * x[i]
+    return value
+
+
+_moments = batch_last(lambda model, phi: model.moments_lanes(phi))
+_log_prior = batch_last(lambda model, phi: model.log_prior_lanes(phi))
+_report = batch_last(lambda model, phi: model.report_lanes(phi))

@@ -1,0 +1,160 @@
+"""How the methods for regressions see a problem: which model of the covariates and which of the released sums they use.
+
+A view takes `Problems` of a `LinearRegression` (S0's Gibbs-SS-Update: covariates normal with unknown mean and
+covariance) and gives the problems that a method is run on, or a sentence that says what is missing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from .engine import Problems
+from .errors import InputError
+from .models import ExactSums, FreeMoments, KnownCovariates, LinearRegression
+from .models.free_moments import MOST_FEATURES, higher_exponents
+
+#: Keys of `Problems.views`.
+MOMENTS, KNOWN = "moments", "known"
+NO_MOMENTS = "needs a release that holds third and fourth moments of the features (moments)"
+#: Smallest eigenvalue, relative to the largest entry, of moments that were released with noise.
+FLOOR = 1e-6
+
+
+def known_covariates(problems: Problems) -> Problems | str:
+    """Moments of a known law of the covariates (Gibbs-SS-Prior)."""
+    if isinstance(problems.model, KnownCovariates):
+        return problems
+    if KNOWN in problems.views:
+        return problems.views[KNOWN]
+    return "needs a fixed law of the covariates: a table [covariates] with law = ... in the prior"
+
+
+def free_moments(problems: Problems) -> Problems | str:
+    """The released third and fourth moments as statistics with noise and a law of their own."""
+    view = problems if isinstance(problems.model, FreeMoments) else problems.views.get(MOMENTS)
+    if view is None:
+        return NO_MOMENTS
+    if _free(view.model_template()).p > MOST_FEATURES:
+        return f"is for at most {MOST_FEATURES} features; use plug-in, or collapsed, which does not look at the moments"
+    return view
+
+
+def plug_in(problems: Problems) -> Problems | str:
+    """The released moments taken for exact (Gibbs-SS-Noisy)."""
+    view = problems if isinstance(problems.model, FreeMoments) else problems.views.get(MOMENTS)
+    if view is None:
+        return NO_MOMENTS
+    base, p = _free(view.model).base, _free(view.model_template()).p
+    size = p + p * (p + 1) // 2 + p + 2
+    eta, xi = released_moments(view.z, view.n, p, view.box)
+    q = p + 1
+    shapes = {"theta_mean": (q,), "theta_precision": (q, q), "sigma2_shape": (), "sigma2_scale": ()}
+    leaves: dict[str, Any] = {
+        name: np.broadcast_to(np.asarray(getattr(base, name)), (len(view), *shape)) for name, shape in shapes.items()
+    }
+    dtype = base.theta_mean.dtype
+    model = KnownCovariates(**leaves, eta=jnp.asarray(eta, dtype), xi=jnp.asarray(xi, dtype))
+    exact = None if view.exact is None else view.exact[:, :size]
+    return Problems(view.z[:, :size], view.n, view.scale[:, :size], model, view.mechanism, exact, None, view.box)
+
+
+def _free(model: Any) -> FreeMoments:
+    assert isinstance(model, FreeMoments)
+    return model
+
+
+def exact_sums(problems: Problems) -> Problems | str:
+    """The sums by their exact law (SPEC C9)."""
+    return _exact(problems, None)
+
+
+def exact_sums_inside(problems: Problems) -> Problems | str:
+    """As `exact_sums`, given that the sums are those of records inside the bounds."""
+    if problems.box is None:
+        return "needs bounds to which the records were clipped"
+    return _exact(problems, problems.box)
+
+
+def _exact(problems: Problems, box: Any) -> Problems | str:
+    if not isinstance(problems.model, LinearRegression):
+        return "is for regressions with normal covariates of unknown mean and covariance"
+    base: Any = problems.batched_model()
+    try:
+        model = ExactSums.create(base, problems.n, box)
+    except InputError as error:
+        return f"does not fit: {error}"
+    return dataclasses.replace(problems, model=model, views={})
+
+
+def released_moments(z: Any, n: Any, p: int, box: Any = None) -> tuple[np.ndarray, np.ndarray]:
+    """eta `[T, q, q]` and xi `[T, q, q, q, q]` of one record from noisy sums, made those of some law.
+
+    The means of the monomials are moved inside what the bounds allow, then the covariance of (x_i; x_i x_j) is made
+    positive semi-definite by raising its eigenvalues; both only look at what was released. Moments that are taken for
+    exact in spite of their noise need it: with noise they belong to no law more often than not.
+
+    Args:
+        z: released sums `[T, D0 + T']`, the usual ones and the monomials of degree 3 and 4.
+        n: records `[T]`.
+        p: number of features.
+        box: bounds of the variables `[p + 1, 2]`, or None.
+    """
+    z, n = np.asarray(z, np.float64), np.asarray(n, np.float64)
+    size = p + p * (p + 1) // 2
+    rows = [_unit(p, i) for i in range(p)]
+    rows += [_sum(_unit(p, i), _unit(p, j)) for i in range(p) for j in range(i, p)]
+    rows += list(higher_exponents(p))
+    means = np.concatenate([z[:, :size], z[:, size + p + 2 :]], axis=1) / n[:, None]
+    if box is not None:
+        limits = [_monomial_range(row, np.asarray(box)[:p]) for row in rows]
+        means = np.clip(means, *np.array(limits).T)
+    index = {row: k for k, row in enumerate(rows)}
+    one = np.ones(len(z))
+    value = lambda row: one if not any(row) else means[:, index[row]]
+    products = rows[:size]
+    covariance = np.stack(
+        [np.stack([value(_sum(a, b)) - value(a) * value(b) for b in products], -1) for a in products], -1
+    )
+    largest = np.maximum(np.abs(covariance).max((1, 2)), 1e-12)
+    roots, vectors = np.linalg.eigh(covariance)
+    roots = np.maximum(roots, FLOOR * largest[:, None])
+    covariance = np.einsum("tik,tk,tjk->tij", vectors, roots, vectors)
+    q = p + 1
+    position = {(0, i + 1): i for i in range(p)}
+    position |= {pair: p + k for k, pair in enumerate((i, j) for i in range(1, q) for j in range(i, q))}
+    eta, xi = np.zeros((len(z), q, q)), np.zeros((len(z), q, q, q, q))
+    mean = np.concatenate([one[:, None], means[:, :p]], axis=1)
+    eta[:] = mean[:, :, None] * mean[:, None]
+    eta[:, 1:, 1:] += covariance[:, :p, :p]
+    for i, j in np.ndindex(q, q):
+        for k, m in np.ndindex(q, q):
+            a, b = position.get((min(i, j), max(i, j))), position.get((min(k, m), max(k, m)))
+            if a is not None and b is not None:
+                xi[:, i, j, k, m] = covariance[:, a, b]
+    return eta, xi
+
+
+def _unit(p: int, i: int) -> tuple[int, ...]:
+    return tuple(int(i == j) for j in range(p))
+
+
+def _sum(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(i + j for i, j in zip(one, other, strict=True))
+
+
+def _monomial_range(row: tuple[int, ...], box: np.ndarray) -> tuple[float, float]:
+    """Smallest and largest value of a monomial over a box."""
+    low, high = 1.0, 1.0
+    for power, (lo, hi) in zip(row, box, strict=True):
+        if power == 0:
+            continue
+        ends = sorted((lo**power, hi**power))
+        if power % 2 == 0 and lo <= 0 <= hi:
+            ends = [0.0, ends[1]]
+        corners = [x * y for x in (low, high) for y in ends]
+        low, high = min(corners), max(corners)
+    return low, high
