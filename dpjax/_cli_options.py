@@ -16,7 +16,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from dpjax._files import check_figure, check_output
-from dpjax.errors import ConvergenceWarning, InputError, PrivacyWarning
+from dpjax.errors import ConvergenceWarning, InputError, ModelWarning, PrivacyWarning
 
 DEBUG_VARIABLE = "DPJAX_DEBUG"
 #: Keys of JAX are made from 32 bits, and a few numbers are added to a seed.
@@ -274,7 +274,7 @@ def shown_warnings(bar: Bar) -> Iterator[None]:
     with warnings.catch_warnings():
         if not sys.warnoptions:
             warnings.simplefilter("ignore")
-            for category in (PrivacyWarning, ConvergenceWarning):
+            for category in (PrivacyWarning, ConvergenceWarning, ModelWarning):
                 warnings.simplefilter("always", category)
         warnings.showwarning = show
         yield

@@ -36,6 +36,8 @@ _OWN = (
     "traces.png",
     "ks.png",
     "mmd.png",
+    "coverage.png",
+    "seconds.png",
     "calibration_*.json",
     "calibration_*.png",
     "results.json",

@@ -17,6 +17,7 @@ from .engine import Progress, Run
 from .errors import InputError
 from .methods import check_seed, method_named, run_method
 from .simulation import Study, positive, whole
+from .statistics import RegressionStatistic, split_name
 from .study_design import study_design
 
 #: Draws of the non-private posterior per problem, behind the MMD.
@@ -251,10 +252,11 @@ def calibrate_study(
             rank = statistics.rank_statistics(run.names, run.draws[part][~bad], truth, seed=seed + c)
         value = None
         if non_private is not None and not bad.all():
-            known = study.problems.model_template().parameter_names
-            same = [known.index(name) for name in run.names]
+            ours, theirs = _compared(study, run.names)
             value = float(
-                statistics.mmd_to_nonprivate(run.draws[part][~bad], non_private[part][~bad][..., same]).mean()
+                statistics.mmd_to_nonprivate(
+                    run.draws[part][~bad][..., ours], non_private[part][~bad][..., theirs]
+                ).mean()
             )
         cell = statistics.summarise_ranks(
             records,
@@ -299,6 +301,15 @@ def non_private_draws(study: Study, seed: int = 0) -> np.ndarray:
     """Draws of the non-private posterior of every problem, for the MMD `[T, 2, NON_PRIVATE_DRAWS, K]`."""
     run = run_method("non-private", study.problems, seed=seed + 2, chains=2, draws=NON_PRIVATE_DRAWS, rerun=False)
     return run.draws
+
+
+def _compared(study: Study, names: Sequence[str]) -> tuple[list[int], list[int]]:
+    """Columns behind the MMD, of a method's draws and of the non-private ones: of a regression theta and sigma^2, which
+    S0's utility is about and every method reports."""
+    model = study.problems.model_template()
+    regression = model.kind == RegressionStatistic.kind
+    ours = [k for k, name in enumerate(names) if not regression or split_name(name)[0] in ("theta", "sigma2")]
+    return ours, [model.parameter_names.index(names[k]) for k in ours]
 
 
 def _part(diagnostics: Diagnostics, part: slice) -> Diagnostics:

@@ -27,6 +27,10 @@ class PrivacyWarning(UserWarning):
     """Something the data owner should know about the privacy guarantee of a release."""
 
 
+class ModelWarning(UserWarning):
+    """A method was asked to assume something that is known not to hold."""
+
+
 def require(module: str, extra: str, purpose: str):
     """Import an optional module or say which extra installs it.
 

@@ -176,7 +176,10 @@ def check_problems(problems: Problems) -> int:
     """
     model = problems.model_template()
     if not isinstance(model, LinearRegression):
-        raise InputError(f"method 'individual' is for linear-regression only; got {model.kind}")
+        raise InputError(
+            f"method 'individual' is for linear-regression with normal covariates, or a law of them in its setting "
+            f"covariates; got {model.kind} with {type(model).__name__}"
+        )
     if (problems.n != np.round(problems.n)).any():
         raise InputError(f"method 'individual' needs whole numbers of records; got n = {problems.n.max():g}")
     latent = problems.n.max(initial=0.0) * (model.p + 1)

@@ -127,7 +127,8 @@ def fit(
             f"{int((run.codes == NON_FINITE).sum())} of {run.codes.size} chains ended with non-finite numbers; "
             "look at the scale of the statistics and of the prior, or try another seed"
         )
-    posterior = make_posterior(one, entry, problems, run, model, sample_prior_report(model, seed))
+    used = seen.model_template()
+    posterior = make_posterior(one, entry, seen, run, used, sample_prior_report(used, seed))
     for sentence in posterior.warnings():
         warnings.warn(sentence, ConvergenceWarning, stacklevel=2)
     return posterior

@@ -65,13 +65,8 @@ class PredictionAt:
         return np.quantile(self._draws(of), [tail, 1.0 - tail], axis=1).T
 
     def cdf(self, value: Any, of: str = "y") -> np.ndarray:
-        """Predictive probability of at most `value` (a number, or one for each release), [T].
-
-        For "y" the residual is integrated out, not drawn.
-
-        Raises:
-            InputError: another `of` than "y" or "line".
-        """
+        """Predictive probability of at most `value` (a number, or one for each release), [T]; for "y" the residual is
+        integrated out, not drawn. InputError for another `of` than "y" or "line"."""
         value = np.broadcast_to(np.asarray(value, np.float64), self.line.shape[:1])[:, None]
         if of == "y":
             return ndtr((value - self.line) / self.sd).mean(1)
@@ -88,8 +83,8 @@ class PredictionAt:
 class Posteriors(Sequence):
     """Posteriors of T releases. A sequence: `posteriors[i]` is the `Posterior` of release i.
 
-    releases: what was fitted; method: sampler; names: the K parameters; run: result of the engine; models: the prior of
-    each release (releases with the same prior share one object); seed: of the run.
+    releases: what was fitted; method: sampler; names: the K parameters; run: result of the engine; problems: as the
+    method saw them; models: the prior of each release (those with the same prior share one object); seed: of the run.
     """
 
     releases: tuple[Release, ...]
@@ -114,13 +109,10 @@ class Posteriors(Sequence):
         i = range(len(self))[int(index)]
         run, one = self.run, slice(i, i + 1)
         rows = {key: getattr(run, key)[one] for key in ("draws", "codes", "accept", "divergences", "rerun_mask")}
+        alone, problem = dataclasses.replace(run, **rows, diagnostics=None), self.problems.take([i])
+        used = problem.model_template()
         return make_posterior(
-            self.releases[i],
-            method_named(self.method),
-            self.problems.take([i]),
-            dataclasses.replace(run, **rows, diagnostics=None),
-            self.models[i],
-            self._prior_of(self.models[i]),
+            self.releases[i], method_named(self.method), problem, alone, used, self._prior_of(i, used)
         )
 
     def __iter__(self) -> Iterator[Posterior]:
@@ -234,11 +226,12 @@ class Posteriors(Sequence):
         line = flat[..., 0] + flat[..., 1 : p + 1] @ point
         return PredictionAt(point, line, np.sqrt(flat[..., p + 1]), check_seed(seed))
 
-    def _prior_of(self, model: Model) -> np.ndarray:
-        """Prior draws, computed once for a prior that several releases share."""
-        if id(model) not in self._prior_draws:
-            self._prior_draws[id(model)] = sample_prior_report(model, self.seed)
-        return self._prior_draws[id(model)]
+    def _prior_of(self, i: int, used: Model) -> np.ndarray:
+        """Prior draws of release i, computed once for a prior that several releases share."""
+        key = id(self.models[i])
+        if key not in self._prior_draws:
+            self._prior_draws[key] = sample_prior_report(used, self.seed)
+        return self._prior_draws[key]
 
 
 def fit_many(
@@ -281,7 +274,7 @@ def fit_many(
     found = _loaded(releases)
     models = _models(found, prior)
     name = method if method is not None else default_method(models[0])
-    method_named(name)
+    entry = method_named(name)
     if exact is not None:
         exact = np.asarray(exact, np.float64)
         wanted = (len(found), found[0].statistic.dim)
@@ -303,7 +296,7 @@ def fit_many(
         progress=progress,
     )  # fmt: skip
     posteriors = Posteriors(
-        releases=found, method=name, names=run.names, run=run, problems=problems, models=models, seed=seed
+        releases=found, method=name, names=run.names, run=run, problems=entry.seen(problems), models=models, seed=seed
     )
     for sentence in posteriors.warnings():
         warnings.warn(sentence, ConvergenceWarning, stacklevel=2)

@@ -26,6 +26,8 @@ from .samplers.gibbs import Gibbs
 
 #: A problem is run again when its rank-normalised R-hat or its bulk ESS is on the wrong side of these.
 RHAT_LIMIT, ESS_LIMIT = 1.05, 100.0
+#: Fields of samplers that are no plain data, or known otherwise.
+HIDDEN = ("noise", "covariates")
 
 
 @dataclass(frozen=True)
@@ -97,10 +99,17 @@ class Method:
 class Individual:
     """Settings of `dpjax.individual.run_individual`: NumPyro's NUTS with every record latent.
 
-    warmup: adaptation steps.
+    warmup: adaptation steps; bounded: the records were clipped to the bounds before they were summed; target:
+    acceptance rate aimed at; max_tree_depth: trajectories of at most 2^max_tree_depth steps; covariates: their law, in
+    place of the hierarchical normal (a NumPyro distribution, one per feature, or a function that samples them; from
+    Python only).
     """
 
     warmup: int = 500
+    bounded: bool = False
+    target: float = 0.8
+    max_tree_depth: int = 10
+    covariates: Any = None
     name: str = "individual"
 
     def __post_init__(self):
@@ -111,17 +120,18 @@ class Individual:
     def warmup_iterations(self) -> int:
         return self.warmup
 
-    def run(self, problems: Problems, *, stream: bool = False, compile_only: bool = False, **options: Any) -> Run:
+    def run(self, problems: Problems, *, stream: bool = False, **options: Any) -> Run:
         """As `dpjax.engine.run_chains`.
 
         Raises:
-            InputError: streaming or compilation alone is asked for.
+            InputError: streaming is asked for.
         """
         from .individual import run_individual
 
-        if stream or compile_only:
-            raise InputError("method 'individual' keeps its draws: it can neither stream nor be compiled beforehand")
-        return run_individual(problems, warmup=self.warmup, **options)
+        if stream:
+            raise InputError("method 'individual' keeps its draws: it cannot stream")
+        own = {name: getattr(self, name) for name in ("warmup", "bounded", "target", "max_tree_depth", "covariates")}
+        return run_individual(problems, **own, **options)
 
 
 def _harder(sampler: Collapsed, dim: int, *, trajectories: int, target: float, warmup: int) -> Collapsed:
@@ -179,7 +189,6 @@ METHODS: dict[str, Method] = {
             "prior",
             "collapsed, with covariates of a known law; the moments of a hierarchical law do not do (SPEC C5)",
             view=views.known_covariates,
-            reference=False,
         ),
         _collapsed(
             "noisy",
@@ -347,7 +356,7 @@ def run_method(
     if run.draws is None or options.get("compile_only"):
         return run
     run.diagnostics = diagnose(run.draws, run.names)
-    run.settings["method"] = {k: v for k, v in dataclasses.asdict(sampler).items() if k != "noise"}  # type: ignore[call-overload]
+    run.settings["method"] = {k: v for k, v in dataclasses.asdict(sampler).items() if k not in HIDDEN}  # type: ignore[call-overload]
     if not rerun:
         return run
     options = {k: v for k, v in options.items() if k not in ("chains_per_batch", "first_problem")}

@@ -7,13 +7,14 @@ covariance) and gives the problems that a method is run on, or a sentence that s
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
 from .engine import Problems
-from .errors import InputError
+from .errors import InputError, ModelWarning
 from .models import ExactSums, FreeMoments, KnownCovariates, LinearRegression
 from .models.free_moments import MOST_FEATURES, higher_exponents
 
@@ -29,6 +30,12 @@ def known_covariates(problems: Problems) -> Problems | str:
     if isinstance(problems.model, KnownCovariates):
         return problems
     if KNOWN in problems.views:
+        warnings.warn(
+            "method prior: the law of the covariates is hierarchical and its marginal moments are used, as in the "
+            "paper; posteriors will be far too narrow (SPEC C5)",
+            ModelWarning,
+            stacklevel=2,
+        )
         return problems.views[KNOWN]
     return "needs a fixed law of the covariates: a table [covariates] with law = ... in the prior"
 

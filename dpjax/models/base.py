@@ -42,6 +42,13 @@ def over_lanes(method):
     return lanes
 
 
+def jacobian_of_lanes(function, phi: Float[Array, "P B"]) -> Float[Array, "D P B"]:
+    """Derivative of a lane function `[P, B] -> [D, B]` lane by lane, all directions side by side."""
+    unit = jnp.broadcast_to(jnp.eye(phi.shape[0], dtype=phi.dtype)[..., None], (phi.shape[0], *phi.shape))
+    along = jax.vmap(lambda tangent: jax.jvp(function, (phi,), (tangent,))[1])(unit)
+    return jnp.swapaxes(along, 0, 1)
+
+
 class Model:
     """Base class of models; see the module's docstring for the two spellings."""
 

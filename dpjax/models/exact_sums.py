@@ -29,7 +29,7 @@ from ..kernels.batching import batch_last
 from ..kernels.products import pairs
 from ..kernels.symmetric import matmul_lanes, matvec_lanes
 from ._regression_simulation import below_diagonal
-from .base import Model, Observed
+from .base import Model, Observed, jacobian_of_lanes
 from .linear_regression import LinearRegression
 
 
@@ -142,6 +142,9 @@ class ExactSums(Model):
     def moments_lanes(self, phi):
         mean = self._mean_statistic(phi)
         return mean, jnp.zeros((*mean.shape[:1], *mean.shape), mean.dtype)
+
+    def mean_jacobian_lanes(self, phi):
+        return jacobian_of_lanes(self._mean_statistic, phi)
 
     def _latent_log_density(self, phi):
         _, v, h, below = self._latent(phi)

@@ -3,13 +3,14 @@
 S0 3.4.4 (Gibbs-SS-Noisy) plugs noisy fourth moments into the normal approximation as if they were exact, and leaves
 inference over them to future work. Here they are statistics like the others, with a law and noise of their own:
 
-- covariates: x = m + L R^{-1} (u - E u), u one of N = 5^p points, the product of five Gauss-Hermite nodes each, with
-  probabilities w_k proportional to the normal rule's weight times exp(sum_j tilt_j H_j(u_k)), H_j the orthonormal
-  Hermite
-  polynomials of degree 3 and 4; R R' is the covariance of u under w. So m and L L' are the mean and covariance of x,
-  the tilts move its skewness and kurtosis and all mixed moments of degree 3 and 4, and as many tilts as moments are
-  released. Moments always belong to a law: the moment matrix is positive semi-definite by construction. At tilt 0 all
-  moments up to degree 9 are those of the normal.
+- covariates: x = m + L R^{-1} (u - E u), u one of N = K^p points, the product of K Gauss-Hermite nodes each, with
+  probabilities w_k proportional to the normal rule's weight times exp(sum_j tilt_j h(H_j(u_k))), H_j the orthonormal
+  Hermite polynomials of degree 3 and 4, h(v) = 2 tanh(v / 2), which keeps a tilt from throwing all weight on the
+  outermost point; R R' is the covariance of u under w. So m and L L' are the mean and covariance of x, the tilts move
+  its skewness and kurtosis and all mixed moments of degree 3 and 4, and there are as many tilts as released moments.
+  Moments always belong to a law: the moment matrix is positive semi-definite by construction. At tilt 0 all moments up
+  to degree 8 are those of the normal; with one covariate flat and two-point laws, moderately skewed ones (skewness 1)
+  and heavy tails (kurtosis 12) are reached in skewness and kurtosis, an exponential (2 and 9) is not quite.
 - response: y | x ~ N(theta_0 + x' beta, sigma^2).
 - released: z = s + noise, s the sums of the extended statistic t = (x_i; x_i x_j; y; x_i y; y^2; monomials of x of
   degree 3 and 4), s ~ N(n E t, n Cov t) with the moments (up to degree 8 in x) computed by summing over the points.
@@ -29,20 +30,23 @@ from jax import lax
 from jaxtyping import PRNGKeyArray
 
 from ..kernels.batching import batch_last
+from ..kernels.marginal import gaussian_marginal
 from ..kernels.products import pairs
 from ..kernels.symmetric import cholesky, gram_lanes, inverse_cholesky, matmul_lanes, matvec_lanes, take
 from ..sensitivity import moment_exponents
 from . import _regression_simulation as simulation
 from ._hyperparameters import positive
-from .base import Model
+from .base import Model, Observed, jacobian_of_lanes
 from .linear_regression import LinearRegression
 
-#: Gauss-Hermite nodes per covariate: exact to degree 9, and few enough that five weights are as free as the moments.
-NODES = 5
-#: Beyond this the 5^p points and the moments of degree 8 cost too much.
-MOST_FEATURES = 3
-#: Standard deviation of a tilt a priori: skewness about .5 (sqrt(6) tilt), excess kurtosis about 1 (sqrt(24) tilt).
-TILT_SCALE = 0.2
+#: Gauss-Hermite nodes per covariate by number of covariates: exact to degree 13, and 9 with three.
+NODES = {1: 7, 2: 7, 3: 5}
+#: Beyond this the points and the moments of degree 8 cost too much.
+MOST_FEATURES = max(NODES)
+#: Where tilting polynomials level off, in units of their standard deviation under the normal law.
+LEVEL = 2.0
+#: Standard deviation of a tilt a priori: skewness about .5, excess kurtosis about 1.
+TILT_SCALE = 0.3
 
 
 @cache
@@ -54,13 +58,13 @@ def higher_exponents(p: int) -> tuple[tuple[int, ...], ...]:
 @cache
 def _points(p: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Points `[N, p]`, log weights `[N]` and tilt polynomials `[N, T]`."""
-    nodes, weights = np.polynomial.hermite_e.hermegauss(NODES)
+    nodes, weights = np.polynomial.hermite_e.hermegauss(NODES[p])
     grid = np.stack(np.meshgrid(*[nodes] * p, indexing="ij"), -1).reshape(-1, p)
     log_weight = np.stack(np.meshgrid(*[np.log(weights / weights.sum())] * p, indexing="ij"), -1).reshape(-1, p).sum(1)
     norms = np.sqrt([1.0, 1.0, 2.0, 6.0, 24.0])
     he = lambda k, x: np.polynomial.hermite_e.hermeval(x, np.eye(5)[k]) / norms[k]
     tilts = [np.prod([he(k, grid[:, i]) for i, k in enumerate(row)], axis=0) for row in higher_exponents(p)]
-    return grid, log_weight, np.stack(tilts, 1)
+    return grid, log_weight, LEVEL * np.tanh(np.stack(tilts, 1) / LEVEL)
 
 
 @jax.tree_util.register_dataclass
@@ -124,7 +128,9 @@ class FreeMoments(Model):
         inverse = inverse_cholesky.lanes(covariance)
         return w, jnp.stack([sum(inverse[i, j][None] * u[j] for j in range(i + 1)) for i in range(self.p)])
 
-    def moments_lanes(self, phi):
+    def _pieces_lanes(self, phi):
+        """Weights `[N, B]`, mean statistic given each point `[N, D, B]`, and what the residual of y adds to the
+        covariance of (y; x_i y; y^2) `[p + 2, p + 2, B]`."""
         p, base = self.p, self.base
         a, b = pairs(p)
         mu, alpha, beta, log_s2, ell, c = base._split(phi[: base.dim])
@@ -134,34 +140,66 @@ class FreeMoments(Model):
         apart = [sum(lower[i, j][None] * u[j] for j in range(i + 1)) for i in range(p)]  # x - mu, each [N, B]
         x = [mu[i][None] + apart[i] for i in range(p)]
         line = alpha[None] + sum(beta[i][None] * apart[i] for i in range(p))
-        one = jnp.ones_like(line)
-        record = [one, *x, line]
+        record = [jnp.ones_like(line), *x, line]
         entries = [record[i] * record[j] for i, j in zip(a, b, strict=True)]
         entries[-1] = entries[-1] + s2[None]
         entries += [_monomial(x, row) for row in higher_exponents(p)]
-        at_points = jnp.stack(entries, axis=1)  # [N, D, B]
-        mean = lax.fori_loop(
-            0, len(w), lambda k, m: m + take(w, k)[None] * take(at_points, k), jnp.zeros_like(at_points[0])
-        )
-        factor = jnp.sqrt(w)[:, None] * (at_points - mean[None])
-        covariance = gram_lanes(factor, factor)
         # given x, only y, x_i y and y^2 vary: by g e and 2 f e + e^2 - sigma^2, g = (1, x)
         full = jnp.concatenate([jnp.ones_like(mu[:1]), mu])
         second = full[:, None] * full[None]
         second = second.at[1:, 1:].add(matmul_lanes(lower, jnp.swapaxes(lower, 0, 1)))
         theta = jnp.concatenate([(alpha - (mu * beta).sum(0))[None], beta])
         cross = matvec_lanes(second, theta)
-        block = jnp.concatenate(
-            [
-                jnp.concatenate([s2[None, None] * second, (2.0 * s2[None] * cross)[:, None]], axis=1),
-                jnp.concatenate([2.0 * s2[None] * cross, (4.0 * s2 * (theta * cross).sum(0) + 2.0 * s2 * s2)[None]])[
-                    None
-                ],
-            ]
-        )
-        first = base.statistic_dim - (p + 2)
-        here = slice(first, base.statistic_dim)
-        return mean, covariance.at[here, here].add(block)
+        last = jnp.concatenate([2.0 * s2[None] * cross, (4.0 * s2 * (theta * cross).sum(0) + 2.0 * s2 * s2)[None]])
+        block = jnp.concatenate([s2[None, None] * second, last[None, :-1]])
+        return w, jnp.stack(entries, axis=1), jnp.concatenate([block, last[:, None]], axis=1)
+
+    def _assembled(self, w, at_points, block):
+        """Mean `[D, B]`, covariance `[D, D, B]` and the points' deviations from the mean `[N, D, B]`."""
+        mean = _average(w, at_points)
+        apart = at_points - mean[None]
+        covariance = gram_lanes(apart * w[:, None], apart)
+        first = self.base.statistic_dim - (self.p + 2)
+        here = slice(first, self.base.statistic_dim)
+        return mean, covariance.at[here, here].add(block), apart
+
+    def moments_lanes(self, phi):
+        return self._assembled(*self._pieces_lanes(phi))[:2]
+
+    def mean_jacobian_lanes(self, phi):
+        def mean(x):
+            w, at_points, _ = self._pieces_lanes(x)
+            return _average(w, at_points)
+
+        return jacobian_of_lanes(mean, phi)
+
+    def log_density_and_grad_lanes(self, phi, w, observed: Observed):
+        """As the base class has it, without differentiating through the covariance.
+
+        With g and H the derivatives by mean and covariance and c_k the points' deviations, the derivative by the weight
+        of
+        point k is g't_k + c_k'H c_k and by its statistic t_k it is w_k (g + 2 H c_k): the mean's own shift in c_k drops
+        out.
+        """
+        root = observed.root_n_over_b
+        work = root.dtype
+        (weights, at_points, block), pull = jax.vjp(self._pieces_lanes, phi)
+        mean, covariance, apart = self._assembled(weights, at_points, block)
+        scale = root[:, None] * root[None]
+        residual = (observed.z - observed.n_over_b * mean).astype(work)
+        value, by_mean, by_covariance = gaussian_marginal.lanes(residual, covariance.astype(work) * scale, w)
+        g = (by_mean * observed.n_over_b.astype(work)).astype(mean.dtype)
+        h = (by_covariance * scale).astype(mean.dtype)
+        zero = jnp.zeros_like(apart)
+        pulled = lax.fori_loop(0, len(g), lambda j, y: y + take(h, j, 1)[None] * take(apart, j, 1)[:, None], zero)
+        to_weights = (g[None] * at_points + apart * pulled).sum(1)
+        to_points = weights[:, None] * (g[None] + 2.0 * pulled)
+        first = self.base.statistic_dim - (self.p + 2)
+        here = slice(first, self.base.statistic_dim)
+        (gradient,) = pull((to_weights, to_points, h[here, here]))
+        prior, pull_prior = jax.vjp(self.log_prior_lanes, phi)
+        (by_prior,) = pull_prior(jnp.ones_like(prior))
+        return value + prior.astype(work), (gradient + by_prior).astype(work)
 
     def log_prior_lanes(self, phi):
         tilts = phi[self.base.dim :].astype(self.tilt_scale.dtype) / self.tilt_scale[None]
@@ -227,6 +265,12 @@ class FreeMoments(Model):
         record = simulation.record_of(mu, lower, theta, log_s2, law)
         sums = simulation.sums_of_records(key, record, self.p, n, higher_exponents(self.p))
         return sums, sums
+
+
+def _average(w, at_points):
+    """sum_k w_k t_k `[D, B]`."""
+    zero = jnp.zeros_like(at_points[0])
+    return lax.fori_loop(0, len(w), lambda k, m: m + take(w, k)[None] * take(at_points, k), zero)
 
 
 def _monomial(x, row):

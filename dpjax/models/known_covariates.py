@@ -27,7 +27,7 @@ from ..kernels.symmetric import matvec_lanes
 from . import _regression_simulation as simulation
 from ._hyperparameters import check_sizes, matrix, positive, vector
 from ._regression_conjugate import PROPOSALS
-from .base import Model
+from .base import Model, jacobian_of_lanes
 
 #: Laws that records can be drawn from; "moments" is any other, of which no more is known than its moments.
 LAWS = ("normal", "uniform", "moments")
@@ -140,6 +140,9 @@ class KnownCovariates(Model):
         theta, log_s2 = self._theta_lanes(phi)
         eta, xi = self.eta.astype(phi.dtype), self.xi.astype(phi.dtype)
         return regression_moments.lanes(theta, jnp.exp(log_s2), eta, xi)
+
+    def mean_jacobian_lanes(self, phi):
+        return jacobian_of_lanes(lambda x: self.moments_lanes(x)[0], phi)
 
     def log_prior_lanes(self, phi):
         theta, log_s2 = self._theta_lanes(phi.astype(self.theta_mean.dtype))

@@ -232,7 +232,10 @@ class Collapsed:
         odd = (np.arange(lanes) // (lanes // chains)) % 2 == 1  # chains are outermost
         position = jnp.where(jnp.asarray(odd)[None], starts[1], starts[0]).astype(observed.z.dtype)
         usual = jnp.full(observed.z.shape, self.noise.mean_variance, work)
+        start = position
         position = self._mode_lanes(model, observed, position, precision, usual)
+        if model.constrained:  # the search does not look at the edge
+            position = jnp.where(model.inside_lanes(position)[None], position, start)
         covariance, jacobian = _reference_lanes(model, observed, position)
         shape = (size, dim, dim, lanes) if size <= FULL_CURVATURE_UP_TO else (size, dim, lanes)
         zero = jnp.zeros(lanes, work)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -74,8 +75,10 @@ def skipped(methods: list[str]) -> dict[str, str]:
     return {m: f"skipped: this version has no method {m!r}" for m in methods if m not in METHODS}
 
 
-def fit_all(cells: list[dict[str, np.ndarray]], config: Config, prior: dict[str, Any]) -> dict[str, Posteriors]:
-    """Posteriors by method: `REFERENCE` of each cell, the others of each cell for every epsilon."""
+def fit_all(
+    cells: list[dict[str, np.ndarray]], config: Config, prior: dict[str, Any], said: Callable[[str], None]
+) -> dict[str, Posteriors]:
+    """Posteriors by method: `REFERENCE` of each cell, the others for every epsilon too; `said` hears of each."""
     options: dict[str, Any] = {"prior": prior, "chains": config.chains, "draws": config.draws, "seed": config.seed}
     plain = releases(cells, config)
     found = {}
@@ -86,6 +89,7 @@ def fit_all(cells: list[dict[str, np.ndarray]], config: Config, prior: dict[str,
             if method in METHODS:
                 given = releases(cells, config, moments=True) if method in WITH_MOMENTS else plain
                 found[method] = dpjax.fit_many(given, method=method, **options)
+                said(f"{method}: {len(given)} regressions")
     return found
 
 

@@ -41,6 +41,8 @@ def study(config: Any, folder: Path, figures: bool = True) -> dict[str, Any]:
     from mobility_simulated import judge, simulate_and_cover
     from mobility_study import fit_all, score, score_points, skipped
 
+    start = time.perf_counter()
+    said = lambda text: print(f"{time.perf_counter() - start:6.1f} s  {text}", file=sys.stderr)
     cells, dropped = read_cells(find_table(config.data.file), config.data.median_inside)
     size = np.array([len(cell["kid_rank"]) for cell in cells])
     oi = output_perturbation(cells, config)
@@ -59,7 +61,7 @@ def study(config: Any, folder: Path, figures: bool = True) -> dict[str, Any]:
         "by_cell": {"size": size.tolist()},
     }
     for name, prior in config.priors.items():
-        posteriors = fit_all(cells, config, prior)
+        posteriors = fit_all(cells, config, prior, lambda text, name=name: said(f"prior {name}, {text}"))
         scores, kept = score(posteriors, cells, config)
         scores["oi"] = {
             f"{epsilon:g}": score_points(oi.points[epsilon], kept["reference"], size) for epsilon in config.epsilon
@@ -72,13 +74,31 @@ def study(config: Any, folder: Path, figures: bool = True) -> dict[str, Any]:
         if figures:
             drawn = {m: scores[m] for m in posteriors}
             draw_all(folder, name, drawn, kept, oi, cells, config)
+            said(f"prior {name}, figures")
     if config.simulated.replicates:
-        found = {
-            name: simulate_and_cover(size, config, prior, config.seed + 1000 * i)
-            for i, (name, prior) in enumerate(config.priors.items(), start=1)
-        }
+        found = {}
+        for i, (name, prior) in enumerate(config.priors.items(), start=1):
+            found[name] = simulate_and_cover(size, config, prior, config.seed + 1000 * i)
+            said(f"prior {name}, simulated cells")
         results["simulated"] = {"priors": found, "verdict": judge(found, config)}
     return results
+
+
+def shortened(results: dict[str, Any], config: Any) -> dict[str, Any]:
+    """Without the points of single cells, and with the confusion matrices of one epsilon only."""
+    shown = f"{config.figures.epsilon:g}"
+
+    def without(value: Any, epsilon: str = shown) -> Any:
+        if not isinstance(value, dict):
+            return value
+        names = {f"{e:g}" for e in config.epsilon}
+        return {
+            key: without(entry, key if key in names else epsilon)
+            for key, entry in value.items()
+            if key != "by_cell" and (key != "matrix" or epsilon == shown)
+        }
+
+    return without(results)
 
 
 def table(results: dict[str, Any], config: Any) -> str:
@@ -117,8 +137,11 @@ def table(results: dict[str, Any], config: Any) -> str:
         ]  # fmt: skip
     if "simulated" in results:
         verdict = results["simulated"]["verdict"]
-        bands = "; ".join(f"{float(v):.0%}: {a:.3f} to {b:.3f}" for v, (a, b) in verdict["bands"].items())
-        lines += ["", f"simulated cells, coverage of the true line and of a fresh response (bands {bands}):"]
+        lines += ["", "simulated cells, coverage of the true line and of a fresh response; bands:"]
+        lines += [
+            f"  {method}: " + ", ".join(f"{float(v):.0%} {a:.3f} to {b:.3f}" for v, (a, b) in bands.items())
+            for method, bands in verdict["bands"].items()
+        ]
         for name, found in results["simulated"]["priors"].items():
             for method, rows in found.items():
                 for epsilon, row in rows["epsilon"].items():
@@ -136,7 +159,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("config", nargs="?", default=str(HERE / "config.toml"))
     parser.add_argument("--output", required=True, help="folder for results.json, results.txt and the figures")
     parser.add_argument("--force", action="store_true", help="write into a folder that is not empty")
-    parser.add_argument("--keep", help="also write results.json without the points of single cells, to this file")
+    parser.add_argument("--keep", help="also write a short results.json to this file: no points of single cells")
     given = parser.parse_args(arguments)
     start = time.perf_counter()
     try:
@@ -157,7 +180,7 @@ def main(arguments: list[str] | None = None) -> int:
     (folder / "results.txt").write_text(text + "\n")
     _files.write_json(folder / "results.json", results, force=True)
     if given.keep:
-        _files.write_json(given.keep, {k: v for k, v in results.items() if k != "by_cell"}, force=True)
+        _files.write_json(given.keep, shortened(results, config), force=True)
     return 0
 
 

@@ -247,3 +247,25 @@ def test_redacting_models_of_another_form_are_refused():
     found = [dpjax.Release(s, 50, {"x": 100.0}, "laplace", 5.0, simulated=True) for s in (few, more)]
     with pytest.raises(InputError, match=r"releases\[1\] has another form"):
         dpjax.fit_many(found)
+
+
+@pytest.mark.filterwarnings("ignore::dpjax.errors.ConvergenceWarning")  # few draws
+def test_releases_with_moments():
+    """Each posterior is of the problem as the method saw it: plug-in has no parameters of the covariates."""
+    statistic = make_statistic(
+        "linear-regression", target="y", features=["x"], bounds=BOUNDS[2], scaling=None, moments=True
+    )
+    rng = np.random.default_rng(5)
+    found = []
+    for n in (100, 300):
+        x = rng.uniform(size=n)
+        sums = statistic.from_columns({"x": x, "y": 0.2 + 0.5 * x + 0.1 * rng.standard_normal(n)})
+        values = dict(zip(statistic.names, sums.tolist(), strict=True))
+        found.append(dpjax.Release(statistic, n, values, "laplace", 2.0, simulated=True))
+    prior = {"sigma2_scale": 0.1, "covariates": {"mean": [0.5]}}
+    usual, cut = (dpjax.fit_many(found, method=m, prior=prior, draws=100) for m in ("naive", "plug-in"))
+    assert usual.names[-1] == "tau2[1,1]" and cut.names == ("theta[0]", "theta[1]", "sigma2")
+    for fitted in (usual, cut):
+        one = fitted[1]
+        assert one.draws.shape[2] == one.prior_draws.shape[1] == len(fitted.names)
+        assert abs(fitted.predict_at(0.5).mean - 0.45).max() < 0.1

@@ -9,7 +9,7 @@ import dpjax
 from dpjax._problems import make_problems
 from dpjax.calibration import calibrate_study
 from dpjax.engine import Problems
-from dpjax.errors import InputError
+from dpjax.errors import InputError, ModelWarning
 from dpjax.mechanisms import noise_scales
 from dpjax.methods import METHODS, default_method, run_method
 from dpjax.models import ExactSums, FreeMoments, KnownCovariates, LinearRegression, covariate_laws, model_for
@@ -73,7 +73,8 @@ def test_views_of_a_study_share_data_and_noise():
     exact = METHODS["wishart"].seen(base)
     assert isinstance(exact.model, ExactSums) and not exact.model.bounded
     assert METHODS["wishart-bounded"].seen(base).model.bounded
-    assert isinstance(METHODS["prior"].seen(base).model, KnownCovariates)
+    with pytest.warns(ModelWarning, match="hierarchical"):
+        assert isinstance(METHODS["prior"].seen(base).model, KnownCovariates)
 
 
 def test_share_of_the_moments():
@@ -104,7 +105,7 @@ def test_what_a_method_lacks_is_named(method, message):
 
 def test_few_records_and_many_features_are_refused():
     problems = Problems(np.ones((1, 5)), np.array([2.0]), np.ones(1), LinearRegression.s0(1), "laplace")
-    with pytest.raises(InputError, match="'wishart' does not fit: .*at least p \\+ 2 = 3 records; got 2"):
+    with pytest.raises(InputError, match=r"'wishart' does not fit: .*at least p \+ 2 = 3 records; got 2"):
         run_method("wishart", problems, seed=0)
     stat = statistic(4)
     many = make_problems(

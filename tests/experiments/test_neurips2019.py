@@ -117,6 +117,10 @@ def test_standard_error():
     assert cirrhosis.standard_error(by_point[point], point) == pytest.approx((0.75 * 0.25 / count) ** 0.5, rel=0.02)
     by_split = np.broadcast_to((np.arange(splits) < 150)[:, None], point.shape)
     assert cirrhosis.standard_error(by_split, point) == pytest.approx((0.75 * 0.25 / splits) ** 0.5, rel=0.02)
+    first, second = rng.normal(size=count), 3 * rng.normal(size=splits)
+    together = (first.var() / count + second.var() / splits) ** 0.5
+    found = cirrhosis.standard_error(first[point] + second[:, None], point)
+    assert found == pytest.approx(together, rel=0.05)
 
 
 def test_cirrhosis_run(config, capsys):

@@ -20,7 +20,7 @@ SMALL = {
     "epsilon = [0.25, 1, 4, 16, 64]": "epsilon = [4]",
     'methods = ["naive", "collapsed", "noisy", "plug-in"]': 'methods = ["naive", "no-such-method"]',
     "chains = 4\ndraws = 1000": "chains = 2\ndraws = 100",
-    "replicates = { collapsed = 20, noisy = 4, naive = 20 }": "replicates = { naive = 1 }",
+    "replicates = { collapsed = 20, noisy = 2, naive = 4 }": "replicates = { naive = 1 }",
 }
 
 
