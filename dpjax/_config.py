@@ -24,6 +24,8 @@ DESIGN = (
     "model", "features", "bounds", "rule", "categories", "released", "options", "mechanism", "delta", "sensitivity",
     "simulate", "clip", "moments", "moments_share",
 )  # fmt: skip
+#: Keys that were added after folders had been made, with their defaults.
+LATER = {"moments": False, "moments_share": None}
 LARGEST_RECORDS = 2**53  # as a float still exact
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -269,6 +271,8 @@ def _check_study(study: CalibrationSection) -> None:
 
 def _check_stream(study: CalibrationSection, method: str) -> None:
     """Running sums are kept per segment of steps, and the diagnostics compare at least two of those."""
+    if not _method(method).streams:
+        raise InputError(f"calibration.stream: {method} keeps its draws, it cannot stream")
     from dpjax._layout import segment_length
     from dpjax._programs import KEY_BLOCK
 
@@ -324,9 +328,11 @@ def sampler_settings(method: str, settings: Mapping[str, Any], place: str = "set
     Raises:
         InputError: unknown name, wrong type, value out of range; the message begins with `place`.
     """
+    from dpjax.methods import HIDDEN
+
     sampler = _sampler(method, {})
     types = get_type_hints(type(sampler))
-    known = sorted({field.name for field in dataclasses.fields(sampler)} - {"name", "noise"})
+    known = sorted({field.name for field in dataclasses.fields(sampler)} - {"name", *HIDDEN})
     typed: dict[str, Any] = {}
     for name, value in settings.items():
         if name not in known:
@@ -379,7 +385,7 @@ def fingerprint(config: Config, folder: Path) -> Fingerprints:
     Raises:
         InputError: one of the files cannot be read.
     """
-    content = plain(config)
+    content = _without_later_keys(plain(config))
     data, section = config.data, config.release
     sources = [section.file] if section is not None and section.file is not None else []
     if data is not None and data.data_is_public and data.csv is not None:
@@ -389,6 +395,16 @@ def fingerprint(config: Config, folder: Path) -> Fingerprints:
     drawn = [content["data"], content["release"], *(_file_hash(folder / name) for name in sources)]
     whole = [content, drawn, *(_file_hash(folder / name) for name in priors)]
     return Fingerprints(_hash(whole), _hash(drawn))
+
+
+def _without_later_keys(content: dict[str, Any]) -> dict[str, Any]:
+    """The config without keys that came later and are at their default: folders made before them must stay known, or
+    their releases would be drawn and paid for again."""
+    for name in ("release", "calibration"):
+        part = content[name]
+        if part is not None:
+            content[name] = {key: part[key] for key in part if key not in LATER or part[key] != LATER[key]}
+    return content
 
 
 def _hash(value: Any) -> str:

@@ -83,9 +83,12 @@ def compare(posteriors: Mapping[str, Posterior]) -> str:
     head = ("parameter", "", "method", "mean", "sd", "prior sd", "5%", "95%", "ESS bulk", "ESS tail", "R-hat")
     body: list[tuple[str, ...]] = []
     summaries = {method: item.summary()["parameters"] for method, item in posteriors.items()}
-    first = next(iter(posteriors.values()))
+    first = max(posteriors.values(), key=lambda item: len(item.names))  # the others report some of its parameters
+    breaks = set()
     for name in first.names:
-        for number, (method, rows) in enumerate(summaries.items()):
+        breaks.add(len(body))
+        reported = {method: rows for method, rows in summaries.items() if name in rows}
+        for number, (method, rows) in enumerate(reported.items()):
             row = rows[name]
             title = (name, first.describe(name)) if number == 0 else ("", "")
             body.append(
@@ -106,7 +109,7 @@ def compare(posteriors: Mapping[str, Posterior]) -> str:
     units = "user's units" if first.scaling is not None else "units of the release"
     lines = [f"posteriors ({units}, 90% intervals)", line(head), "-" * (sum(widths) + 2 * (len(widths) - 1))]
     for number, cells in enumerate(body):
-        if number and number % len(posteriors) == 0 and len(posteriors) > 1:
+        if number and number in breaks and len(posteriors) > 1:
             lines.append("")
         lines.append(line(cells))
     lines.append("")

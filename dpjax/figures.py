@@ -51,14 +51,12 @@ def posteriors_figure(
         `matplotlib.figure.Figure`.
 
     Raises:
-        InputError: nothing to show, or posteriors with different parameters.
+        InputError: nothing to show.
         MissingExtraError: matplotlib is not installed.
     """
     if not posteriors:
         raise InputError("posteriors: at least one is needed")
-    first = next(iter(posteriors.values()))
-    if any(item.names != first.names for item in posteriors.values()):
-        raise InputError("posteriors: all must have the same parameters")
+    first = richest(posteriors)
     names = chosen_names(first.names, parameters)
     columns = min(columns, len(names))
     rows = math.ceil(len(names) / columns)
@@ -67,7 +65,7 @@ def posteriors_figure(
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
     looks = method_looks(posteriors)
     for axis, name in zip(axes, names, strict=False):
-        _ridge_panel(axis, posteriors, first.names.index(name), looks, scaled)
+        _ridge_panel(axis, posteriors, name, looks, scaled)
         meaning = first.describe(name)
         axis.set_title(name if not meaning else f"{name}  ({meaning})", fontsize=9.5)
     for axis in axes[len(names) :]:
@@ -174,9 +172,17 @@ def save_figure(figure, path: str | os.PathLike, force: bool = False) -> Path:
     return _files.write_with(path, lambda file: figure.savefig(file, format=kind, dpi=150), force)
 
 
-def _ridge_panel(axis, posteriors: Mapping[str, Posterior], k: int, looks, scaled: bool) -> None:
+def richest(posteriors: Mapping[str, Posterior]) -> Posterior:
+    """The posterior that reports most parameters; the others report some of its."""
+    return max(posteriors.values(), key=lambda item: len(item.names))
+
+
+def _ridge_panel(axis, posteriors: Mapping[str, Posterior], name: str, looks, scaled: bool) -> None:
+    posteriors = {method: item for method, item in posteriors.items() if name in item.names}
     draws = {
-        method: np.asarray(item.draws if scaled else item.user_draws, dtype=np.float64)[..., k].ravel()
+        method: np.asarray(item.draws if scaled else item.user_draws, dtype=np.float64)[
+            ..., item.names.index(name)
+        ].ravel()
         for method, item in posteriors.items()
     }
     spans = np.array([np.quantile(values, [0.004, 0.996]) for values in draws.values()])
@@ -187,7 +193,7 @@ def _ridge_panel(axis, posteriors: Mapping[str, Posterior], k: int, looks, scale
     prior = next((p for p in posteriors.values() if p.prior_draws is not None), None)
     if prior is not None:
         sample = np.asarray(prior.prior_draws if scaled else prior.user_prior_draws, dtype=np.float64)
-        density = _density(sample[:, k], grid)
+        density = _density(sample[:, prior.names.index(name)], grid)
         axis.plot(grid, 0.92 * count * density / density.max() - 0.15, color=GREY, linewidth=0.9, zorder=1)
     for row, (method, values) in enumerate(draws.items()):
         colour = looks[method][0]

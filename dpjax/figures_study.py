@@ -14,7 +14,7 @@ import numpy as np
 from dpjax.calibration import Calibration
 from dpjax.calibration_statistics import binomial_band
 from dpjax.errors import InputError, require
-from dpjax.figures import GREY, chosen_names, legend_line, method_looks, new_figure, place_legend
+from dpjax.figures import GREY, chosen_names, legend_line, method_looks, new_figure, place_legend, richest
 from dpjax.posterior import Posterior
 
 #: Probability of the grey band of the coverage figure, in each of its points.
@@ -194,13 +194,11 @@ def traces_figure(posteriors: Mapping[str, Posterior], *, parameters: Sequence[s
         `matplotlib.figure.Figure`, user's units.
 
     Raises:
-        InputError: nothing to show, or posteriors with different parameters.
+        InputError: nothing to show.
     """
     if not posteriors:
         raise InputError("posteriors: at least one is needed")
-    first = next(iter(posteriors.values()))
-    if any(item.names != first.names for item in posteriors.values()):
-        raise InputError("posteriors: all must have the same parameters")
+    first = richest(posteriors)
     names = chosen_names(first.names, parameters)
     figure = new_figure(max(2.9 * len(posteriors), 4.6) + 0.6, 1.5 * len(names) + 1.0)
     axes = figure.subplots(len(names), len(posteriors), squeeze=False, sharey="row", sharex="col")
@@ -209,7 +207,8 @@ def traces_figure(posteriors: Mapping[str, Posterior], *, parameters: Sequence[s
         shown = item.user_draws[:, :TRACE_DRAWS]
         for row, name in enumerate(names):
             axis = axes[row, column]
-            for number, chain in enumerate(shown[..., first.names.index(name)]):
+            reported = shown[..., item.names.index(name)] if name in item.names else ()
+            for number, chain in enumerate(reported):
                 style = "-" if number % 2 == 0 else (0, (3, 1))
                 axis.plot(chain, color=colours[method][0], linestyle=style, linewidth=0.6, alpha=0.7)
             if column == 0:

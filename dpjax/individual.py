@@ -177,8 +177,9 @@ def check_problems(problems: Problems) -> int:
     model = problems.model_template()
     if not isinstance(model, LinearRegression):
         raise InputError(
-            f"method 'individual' is for linear-regression with normal covariates, or a law of them in its setting "
-            f"covariates; got {model.kind} with {type(model).__name__}"
+            f"method 'individual' is for linear-regression, without law in the prior: another law of the "
+            f"covariates goes "
+            f"into its setting covariates (from Python); got {model.kind}"
         )
     if (problems.n != np.round(problems.n)).any():
         raise InputError(f"method 'individual' needs whole numbers of records; got n = {problems.n.max():g}")
@@ -220,7 +221,7 @@ def run_individual(
             NumPyro distribution of event shape (p,), or () if p = 1; a list of p distributions; or a callable
             that samples hyperparameters by `numpyro.sample` and returns one of these. Supports may be bounded.
             theta and sigma2 alone are then reported. A callable is compiled again unless it is the same object.
-        bounded: the sums are those of records clipped to `problems.box` ([-1, 1] without one), as a release's are; by
+        bounded: the sums are those of records clipped to `problems.box`, as a release's are; by
             default those of unclipped records, as in S0 and as the other methods take them.
         target, max_tree_depth: of NUTS.
         first_problem: number of the first problem, or of each.
@@ -260,7 +261,11 @@ def run_individual(
     numbers = np.broadcast_to(
         np.asarray(first_problem) + (np.arange(count) if np.ndim(first_problem) == 0 else 0), count
     )
-    box = np.broadcast_to((-1.0, 1.0), (p + 1, 2)) if problems.box is None else problems.box
+    if bounded and problems.box is None:
+        raise InputError(
+            "method 'individual' with bounded needs bounds to which the records were clipped, one box for all"
+        )
+    box = np.broadcast_to((-1.0, 1.0), (p + 1, 2)) if problems.box is None else problems.box  # not looked at
     root = random.key(seed, impl=KEY_KIND)
     draws_of = np.zeros((count, chains, 0 if compile_only else draws, len(names)), dtype)
     accept, divergences = np.zeros((count, chains)), np.zeros((count, chains), np.int32)

@@ -66,8 +66,13 @@ class PredictionAt:
 
     def cdf(self, value: Any, of: str = "y") -> np.ndarray:
         """Predictive probability of at most `value` (a number, or one for each release), [T]; for "y" the residual is
-        integrated out, not drawn. InputError for another `of` than "y" or "line"."""
-        value = np.broadcast_to(np.asarray(value, np.float64), self.line.shape[:1])[:, None]
+        integrated out, not drawn. InputError for another `of` than "y" or "line", or what is no number."""
+        try:
+            value = np.broadcast_to(np.asarray(value, np.float64), self.line.shape[:1])[:, None]
+        except (TypeError, ValueError):
+            value = np.full((1, 1), np.nan)
+        if np.isnan(value).any():
+            raise InputError(f"value must be a number, or one for each of the {len(self.line)} releases")
         if of == "y":
             return ndtr((value - self.line) / self.sd).mean(1)
         draws = self._draws(of)
@@ -276,7 +281,10 @@ def fit_many(
     name = method if method is not None else default_method(models[0])
     entry = method_named(name)
     if exact is not None:
-        exact = np.asarray(exact, np.float64)
+        try:
+            exact = np.asarray(exact, np.float64)
+        except (TypeError, ValueError):
+            raise InputError("exact must be finite numbers") from None
         wanted = (len(found), found[0].statistic.dim)
         if exact.shape != wanted or not np.isfinite(exact).all():
             raise InputError(f"exact must be finite numbers of shape {wanted}; got shape {exact.shape}")

@@ -56,6 +56,11 @@ class Method:
     escalate: tuple[tuple[Callable[[Any, int], Any], int], ...] = ()
 
     @property
+    def streams(self) -> bool:
+        """Whether it can keep running sums in place of draws."""
+        return self.name != "individual"
+
+    @property
     def exact(self) -> bool:
         """Whether it needs the exact statistics."""
         return self.replaces is not None

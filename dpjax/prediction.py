@@ -324,7 +324,7 @@ class Prediction:
         return prefix
 
 
-def load_posterior(path: str | os.PathLike) -> RegressionPosterior:
+def load_posterior(path: str | os.PathLike | Any) -> RegressionPosterior:
     """The posterior of a regression from the NetCDF file that `Posterior.save` wrote; the release is not needed.
 
     Args:
@@ -335,6 +335,8 @@ def load_posterior(path: str | os.PathLike) -> RegressionPosterior:
             model.
         MissingExtraError: h5netcdf is not installed.
     """
+    if not isinstance(path, str | os.PathLike):
+        raise InputError(f"posterior must be the path of a file; got {type(path).__name__}")
     try:
         with open(path, "rb"):
             pass

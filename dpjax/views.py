@@ -20,6 +20,7 @@ from .models.free_moments import MOST_FEATURES, higher_exponents
 
 #: Keys of `Problems.views`.
 MOMENTS, KNOWN = "moments", "known"
+LAW_IS_KNOWN = "takes the covariates' moments from the release; the prior states their law: leave law out, or use prior"
 NO_MOMENTS = "needs a release that holds third and fourth moments of the features (moments)"
 #: Smallest eigenvalue, relative to the largest entry, of moments that were released with noise.
 FLOOR = 1e-6
@@ -43,6 +44,8 @@ def known_covariates(problems: Problems) -> Problems | str:
 def free_moments(problems: Problems) -> Problems | str:
     """The released third and fourth moments as statistics with noise and a law of their own."""
     view = problems if isinstance(problems.model, FreeMoments) else problems.views.get(MOMENTS)
+    if isinstance(problems.model, KnownCovariates):
+        return LAW_IS_KNOWN
     if view is None:
         return NO_MOMENTS
     if _free(view.model_template()).p > MOST_FEATURES:
@@ -53,6 +56,8 @@ def free_moments(problems: Problems) -> Problems | str:
 def plug_in(problems: Problems) -> Problems | str:
     """The released moments taken for exact (Gibbs-SS-Noisy)."""
     view = problems if isinstance(problems.model, FreeMoments) else problems.views.get(MOMENTS)
+    if isinstance(problems.model, KnownCovariates):
+        return LAW_IS_KNOWN
     if view is None:
         return NO_MOMENTS
     base, p = _free(view.model).base, _free(view.model_template()).p
@@ -82,7 +87,7 @@ def exact_sums(problems: Problems) -> Problems | str:
 def exact_sums_inside(problems: Problems) -> Problems | str:
     """As `exact_sums`, given that the sums are those of records inside the bounds."""
     if problems.box is None:
-        return "needs bounds to which the records were clipped"
+        return "needs bounds to which the records were clipped, the same for all releases"
     return _exact(problems, problems.box)
 
 

@@ -76,10 +76,12 @@ def _created(build: Callable[..., Any], *args: Any, **values: Any) -> Any:
 
 
 def _regression(statistic: Any, prior: Any, default: str) -> Model:
-    return regression_prior(statistic.p, prior, default, statistic.moments)
+    return regression_prior(statistic.p, prior, default, statistic.moments, statistic.box)
 
 
-def regression_prior(p: int, prior: PriorGiven | Any = None, default: str = "fit", moments: bool = False) -> Model:
+def regression_prior(
+    p: int, prior: PriorGiven | Any = None, default: str = "fit", moments: bool = False, box: Any = None
+) -> Model:
     """The prior of a regression with p features, in scaled units.
 
     A `LinearRegression`; with `moments`, a `FreeMoments` around it; a `KnownCovariates` if the table covariates has
@@ -93,6 +95,7 @@ def regression_prior(p: int, prior: PriorGiven | Any = None, default: str = "fit
             law = "normal" with mean and covariance, or law = "uniform" with low and high (their law is known); from
             Python law may also be a NumPyro distribution. What is not given is that of `LinearRegression.weak`.
         moments: third and fourth moments of the covariates are released too.
+        box: bounds (lo, hi) of the variables in the units of the prior, inside of which the mean of a law must lie.
         default: "fit", `LinearRegression.weak`; "calibration", `LinearRegression.s0`.
 
     Raises:
@@ -111,7 +114,7 @@ def regression_prior(p: int, prior: PriorGiven | Any = None, default: str = "fit
     table = merged.pop("covariates")
     merged |= given
     if "law" in covariates:
-        return _created(_known, p, covariates, merged)
+        return _created(lambda: _known(p, covariates, merged, box))
     allowed = (*_COVARIATE_FIELDS, "tilt_scale") if moments else _COVARIATE_FIELDS
     _refuse_unknown(covariates, (*allowed, "law"), "prior, table covariates")
     tilt = covariates.pop("tilt_scale", TILT_SCALE)
@@ -128,7 +131,7 @@ def regression_prior(p: int, prior: PriorGiven | Any = None, default: str = "fit
     return _created(FreeMoments.create, normal, tilt) if moments else normal
 
 
-def _known(p: int, table: Mapping[str, Any], coefficients: Mapping[str, Any]) -> KnownCovariates:
+def _known(p: int, table: Mapping[str, Any], coefficients: Mapping[str, Any], box: Any = None) -> KnownCovariates:
     """The model of a known law of the covariates, by its name or as a NumPyro distribution."""
     law = table["law"]
     hierarchical = sorted(set(table) & {"kappa", "psi", "nu"})
@@ -153,12 +156,24 @@ def _known(p: int, table: Mapping[str, Any], coefficients: Mapping[str, Any]) ->
         if not (low < high).all():
             raise InputError(f"covariates: low must be below high; got {low.tolist()} and {high.tolist()}")
         moments = uniform_moments(low, high)
-    elif hasattr(law, "sample") and hasattr(law, "event_shape"):
+    elif hasattr(law, "sample") and hasattr(law, "event_shape") and not isinstance(law, type):
         _refuse_unknown(table, ("law",), "covariates")
-        moments = sampled_moments(_sampled(law, p))
+        records = _sampled(law, p)
+        moments = sampled_moments(records)
+        halves = [np.diag(sampled_moments(part)[1].reshape((p + 1) ** 2, -1)) for part in np.array_split(records, 2)]
+        if (np.abs(halves[0] - halves[1]) > 0.1 * np.maximum(*halves)).any():
+            raise InputError("covariates: law must have four finite moments; those of a million draws do not settle")
         law = "moments"
     else:
         raise InputError(f"covariates: law must be 'normal', 'uniform' or a NumPyro distribution; got {law!r}")
+    centre = moments[0][0, 1:]
+    limits = np.broadcast_to((-np.inf, np.inf), (p, 2)) if box is None else np.asarray(box, np.float64)[:p]
+    if ((centre < limits[:, 0]) | (centre > limits[:, 1])).any():
+        raise InputError(
+            f"covariates: law must be stated in the units of the statistic, where the bounds are "
+            f"{limits.tolist()}; its mean "
+            f"is {centre.tolist()}"
+        )
     return KnownCovariates.create(*moments, law=law, **coefficients)
 
 

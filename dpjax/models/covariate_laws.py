@@ -70,11 +70,13 @@ def sampled_moments(records: Any) -> Moments:
     records = np.asarray(records, np.float64)
     records = records[:, None] if records.ndim == 1 else records
     extended = np.concatenate([np.ones((len(records), 1)), records], axis=1)
-    q = extended.shape[1]
-    products = np.einsum("ni,nj->nij", extended, extended).reshape(len(records), q * q)
-    eta = products.mean(0).reshape(q, q)
-    centred = products - products.mean(0)
-    return eta, (centred.T @ centred / len(records)).reshape(q, q, q, q)
+    q, count = extended.shape[1], len(records)
+    eta, fourth = extended.T @ extended / count, np.zeros((q * q, q * q))
+    for start in range(0, count, 10_000):  # products of a million records with ten features are gigabytes
+        rows = extended[start : start + 10_000]
+        products = np.einsum("ni,nj->nij", rows, rows).reshape(len(rows), -1) - eta.ravel()
+        fourth += products.T @ products
+    return eta, (fourth / count).reshape(q, q, q, q)
 
 
 def _from_monomials(p: int, expectation) -> Moments:

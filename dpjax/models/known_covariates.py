@@ -108,7 +108,8 @@ class KnownCovariates(Model):
         }
         eta = np.asarray(self.eta, np.float64)
         mean = eta[0, 1:]
-        law = {"law": self.law, "mean": mean.tolist(), "covariance": (eta[1:, 1:] - np.outer(mean, mean)).tolist()}
+        covariance = np.asarray(self.xi, np.float64)[0, 1:, 0, 1:]  # not eta - mm', which cancels far from 0
+        law = {"law": self.law, "mean": mean.tolist(), "covariance": covariance.tolist()}
         return {**plain, "covariates": law}
 
     # ---- sizes and names -----------------------------------------------------------------------------------

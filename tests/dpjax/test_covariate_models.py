@@ -390,3 +390,15 @@ def test_gradient_of_exact_sums_is_the_derivative(x64):
     np.testing.assert_allclose(
         lanes(model).mean_jacobian_lanes(lanes(phi))[..., 0], jax.jacfwd(lambda x: model.moments(x)[0])(phi), atol=1e-12
     )
+
+
+def test_laws_without_fourth_moments_or_in_other_units_are_refused():
+    from numpyro.distributions import Cauchy, Normal, StudentT
+
+    for law in (Cauchy(0.0, 1.0), StudentT(3.0, 0.0, 0.1)):
+        with pytest.raises(InputError, match="four finite moments"):
+            model_for(statistic(1), {"covariates": {"law": law}})
+    with pytest.raises(InputError, match="law must be"):
+        model_for(statistic(1), {"covariates": {"law": Normal}})
+    with pytest.raises(InputError, match="units of the statistic"):
+        model_for(statistic(1), {"covariates": {"law": "uniform", "low": [15], "high": [45]}})

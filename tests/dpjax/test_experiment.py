@@ -218,6 +218,7 @@ def test_run_writes_what_it_prints_and_resumes(folder, capsys, monkeypatch):
         "parts/calibration_naive.npz",
         "parts/posterior_naive.npz",
         "parts/posterior_non-private.npz",
+        "parts/wall_seconds.npz",
         "release.json",
         "run.json",
     ]
@@ -254,7 +255,7 @@ def test_run_writes_what_it_prints_and_resumes(folder, capsys, monkeypatch):
     config = small(fit=None, calibration=None, data={"csv": str(folder / "table.csv")})
     with pytest.warns(PrivacyWarning):
         dpjax.run(config, target, force=True)
-    assert files(target) == ["release.json", "results.json", "results.txt", "run.json"]
+    assert files(target) == ["parts/wall_seconds.npz", "release.json", "results.json", "results.txt", "run.json"]
     assert (target / "release.json").read_bytes() != drawn
 
 
@@ -441,7 +442,7 @@ def test_a_changed_config_costs_no_second_release(folder, monkeypatch, capsys, h
     # what the new config does not name is gone
     with pytest.warns(PrivacyWarning, match="its release is kept"):
         dpjax_run_quietly(small(**private | {"fit": None}), target, **{how: True})
-    assert files(target) == ["release.json", "results.json", "results.txt", "run.json"]
+    assert files(target) == ["parts/wall_seconds.npz", "release.json", "results.json", "results.txt", "run.json"]
     # the next one is the same run again: nothing to say
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -584,3 +585,44 @@ def test_methods_default_to_the_models(folder):
         *_config.load(small(fit={"methods": None, "method": None}, calibration=study))
     )
     assert prepared.study.methods == ["exact"] and prepared.fit.methods == ["collapsed"]
+
+
+def test_methods_that_report_fewer_parameters_stand_beside_the_others(folder, monkeypatch):
+    """plug-in has no mu_x and tau2: tables and pictures show what there is."""
+    release = {"moments": True, "target": "y", "features": ["x"], "epsilon": 50.0}
+    release["bounds"] = {"x": [0.0, 1.0], "y": [0.0, 1.0]}
+    content = {"name": "both", "data": {"csv": "table.csv"}, "release": release}
+    content["fit"] = {"methods": ["plug-in", "collapsed"], "chains": 2, "draws": 60}
+    rng = np.random.default_rng(0)
+    x = rng.uniform(size=200)
+    lines = ["x,y", *(f"{a},{b}" for a, b in zip(x, 0.3 + 0.4 * x, strict=True))]
+    monkeypatch.chdir(folder)
+    (folder / "table.csv").write_text("\n".join(lines) + "\n")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        results = dpjax.run(content, folder / "both")
+    assert results.posteriors["plug-in"].names == ("theta[0]", "theta[1]", "sigma2")
+    text = (folder / "both" / "results.txt").read_text()
+    assert text.count("\ntau2[1,1]") == 1 and (folder / "both" / "posteriors.png").exists()
+
+
+def test_keys_that_came_later_do_not_change_the_hash_of_older_configs():
+    """A folder of an older version must be known again, or its release would be drawn, and paid for, once more."""
+    release = {"target": "y", "features": ["x"], "bounds": {"x": [0.0, 1.0], "y": [0.0, 1.0]}, "epsilon": 1.0}
+    content = {"name": "pinned", "data": {"csv": "t.csv"}, "release": release}
+    content |= {"fit": {"methods": ["naive"]}, "calibration": {"records": 100, "epsilon": 0.5}}
+    prints = _config.fingerprint(_config.load(content)[0], Path())
+    assert prints.release == "a357b68b97c382013ebe2fec587a669c7e7579df9b12a9eddc99bdb9d45cc8cc"
+    assert prints.whole == "774f7cbc3254dfbd29b2125c4288eebdd31f4e267eadfdd38d34b6915f1ceba0"
+    changed = _config.load(content | {"release": release | {"moments": True}})[0]
+    assert _config.fingerprint(changed, Path()).release != prints.release
+
+
+def test_individual_cannot_stream_and_says_so_before_a_folder_is_made(folder):
+    study = {"records": 10, "epsilon": 1.0, "trials": 2, "methods": ["individual"], "stream": True}
+    with pytest.raises(InputError, match=r"calibration.stream: individual keeps its draws"):
+        dpjax.run({"name": "s", "calibration": study}, folder / "out")
+    assert not (folder / "out").exists()
+    study |= {"stream": False, "method": {"individual": {"settings": {"covariates": "x"}}}}
+    with pytest.raises(InputError, match="no setting 'covariates'"):
+        dpjax.run({"name": "s", "calibration": study}, folder / "out")

@@ -232,3 +232,18 @@ def test_problems_keep_views_when_taken():
     np.testing.assert_allclose(METHODS["noisy"].seen(taken).z, METHODS["noisy"].seen(study.problems).z[[3, 1]])
     assert isinstance(taken.views["moments"].model, FreeMoments)
     assert dataclasses.replace(taken, views={}).views == {}
+
+
+def test_a_law_in_the_prior_and_moments_exclude_each_other():
+    law = {"covariates": {"law": "normal", "mean": [0.0], "covariance": [[0.16]]}}
+    for method in ("noisy", "plug-in"):
+        with pytest.raises(InputError, match="leave law out"):
+            dpjax.fit(release_with_moments(), method=method, prior=law)
+    with pytest.raises(InputError, match="its setting covariates"):
+        dpjax.fit(release_with_moments(), method="individual", prior=law)
+
+
+def test_individual_with_bounds_needs_them():
+    problems = Problems(np.ones((1, 5)), np.array([10.0]), np.ones(1), LinearRegression.s0(1), "laplace")
+    with pytest.raises(InputError, match="bounded needs bounds"):
+        run_method("individual", problems, seed=0, settings={"bounded": True})
