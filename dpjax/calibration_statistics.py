@@ -22,8 +22,8 @@ from dpjax.errors import InputError, require
 LEVELS = (0.5, 0.8, 0.9, 0.95)
 KS_CRITICAL = 1.358  # times 1 / sqrt(trials): asymptotic 5% point of the Kolmogorov-Smirnov statistic
 MMD_NOTE = (
-    "unbiased squared MMD per trial over all parameters, averaged over trials; each parameter divided by the "
-    "trial's non-private posterior sd; kernel exp(-d^2 / (2 K)), K parameters"
+    "unbiased squared MMD per trial over all parameters (of a regression theta and sigma2), averaged over trials; each "
+    "parameter divided by the trial's non-private posterior sd; kernel exp(-d^2 / (2 K)), K parameters"
 )
 
 
