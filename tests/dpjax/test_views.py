@@ -149,9 +149,7 @@ def test_exact_sums_and_the_normal_law_part_at_few_records():
     spread = {}
     for n in (4, 400):
         study = study_design(sensitivity=0.05).study([(n, 1.0)], 12, 3)
-        exact, normal = (
-            run_method(m, study.problems, seed=1, chains=4).draws for m in ("wishart", "collapsed")
-        )
+        exact, normal = (run_method(m, study.problems, seed=1, chains=4).draws for m in ("wishart", "collapsed"))
         spread[n] = np.abs((exact.mean((1, 2)) - normal.mean((1, 2))) / exact.std((1, 2))).mean()
     assert spread[400] < 0.08 < spread[4]
 
