@@ -592,7 +592,7 @@ def test_methods_that_report_fewer_parameters_stand_beside_the_others(folder, mo
     release = {"moments": True, "target": "y", "features": ["x"], "epsilon": 50.0}
     release["bounds"] = {"x": [0.0, 1.0], "y": [0.0, 1.0]}
     content = {"name": "both", "data": {"csv": "table.csv"}, "release": release}
-    content["fit"] = {"methods": ["plug-in", "collapsed"], "chains": 2, "draws": 60}
+    content["fit"] = {"methods": ["plug-in", "naive"], "chains": 2, "draws": 200}
     rng = np.random.default_rng(0)
     x = rng.uniform(size=200)
     lines = ["x,y", *(f"{a},{b}" for a, b in zip(x, 0.3 + 0.4 * x, strict=True))]

@@ -148,7 +148,8 @@ def test_hyperparameters_of_the_features_and_clipped_records():
 
     model = LinearRegression.create(2, **PRIOR)
     z = np.array([[4.0, 5.0, 3.0, 2.0, 4.0, 1.0, 2.0, 2.0, 5.0], [-1.0, 4.0, 4.0, 2.0, 3.0, -3.0, 2.0, -2.0, 3.0]])
-    problems = Problems(z, np.array([7.0, 7.0]), np.full((2, 9), 2.0), model, "laplace")
+    box = np.tile([-1.0, 1.0], (3, 1))
+    problems = Problems(z, np.array([7.0, 7.0]), np.full((2, 9), 2.0), model, "laplace", box=box)
     settings = {"seed": 5, "chains": 4, "draws": 1000, "warmup": 500, "covariates": laws, "bounded": True}
     run = run_individual(problems.take([0]), **settings)
     once = traced

@@ -144,14 +144,15 @@ def test_a_known_law_agrees_with_a_tight_prior_on_it():
             assert abs(a.mean() - b.mean()) < 4 * error + 1e-4, name
 
 
-def test_exact_sums_and_the_normal_law_part_at_few_records():
-    """At 4 records and hardly any noise the two laws differ; at 400 they agree."""
-    spread = {}
-    for n in (4, 400):
-        study = study_design(sensitivity=0.05).study([(n, 1.0)], 12, 3)
-        exact, normal = (run_method(m, study.problems, seed=1, chains=4).draws for m in ("wishart", "collapsed"))
-        spread[n] = np.abs((exact.mean((1, 2)) - normal.mean((1, 2))) / exact.std((1, 2))).mean()
-    assert spread[400] < 0.08 < spread[4]
+def test_exact_sums_and_the_normal_law_agree_under_noise():
+    """At 10 records and epsilon = 1 what is not normal in the sums is hidden: means and sds agree (12 problems)."""
+    study = study_design().study([(10, 1.0)], 12, 3)
+    exact, normal = (
+        run_method(m, study.problems, seed=1, chains=8, rerun=False).draws for m in ("wishart", "collapsed")
+    )
+    sd = exact.std((1, 2))
+    assert (np.abs(exact.mean((1, 2)) - normal.mean((1, 2))) / sd).mean() < 0.06
+    assert np.abs(normal.std((1, 2)) / sd - 1).mean() < 0.06
 
 
 def test_bounds_narrow_the_posterior_and_are_kept():
@@ -166,10 +167,12 @@ def test_bounds_narrow_the_posterior_and_are_kept():
 def test_noisy_passes_where_plug_in_fails():
     """100 records, epsilon = .1: released moments with noise as large as themselves (M = 400, one cell)."""
     study = study_design(moments=True, simulate="normal").study([(100, 0.1)], 400, 1)
-    coverage = {}
+    coverage, truth = {}, study.truth_of(["theta[1]"])[:, 0]
     for method in ("noisy", "plug-in"):
-        cell = calibrate_study(study, method, mmd=False, draws=200).cells[0]
-        coverage[method] = cell["parameters"]["theta[1]"]["coverage"]["0.95"]
+        run = run_method(method, study.problems, seed=2, draws=200, rerun=False)
+        draws = run.draws[..., run.names.index("theta[1]")].reshape(400, -1)
+        low, high = np.quantile(draws, [0.025, 0.975], axis=1)
+        coverage[method] = ((low < truth) & (truth < high)).mean()
     error = np.sqrt(0.95 * 0.05 / 400)
     assert abs(coverage["noisy"] - 0.95) < 3.3 * error
     assert coverage["plug-in"] < 0.95 - 3.3 * error

@@ -19,8 +19,8 @@ needs_data = pytest.mark.skipif(not has_data, reason=f"DPJAX_DATA does not name 
 SMALL = {
     "epsilon = [0.25, 1, 4, 16, 64]": "epsilon = [4]",
     'methods = ["naive", "collapsed", "noisy", "plug-in"]': 'methods = ["naive", "no-such-method"]',
-    "chains = 4\ndraws = 1000": "chains = 2\ndraws = 100",
-    "replicates = { collapsed = 20, noisy = 2, naive = 4 }": "replicates = { naive = 1 }",
+    "chains = 2\ndraws = 500\n\n[data]": "chains = 2\ndraws = 100\n\n[data]",
+    "replicates = { collapsed = 20, noisy = 4, naive = 4 }": "replicates = { naive = 1 }",
 }
 
 
