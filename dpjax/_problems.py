@@ -9,6 +9,7 @@ import numpy as np
 
 from .engine import Problems
 from .models import FreeMoments, KnownCovariates, Model
+from .models.base import is_batched
 from .statistics import RegressionStatistic, Statistic
 from .views import MOMENTS
 
@@ -40,7 +41,7 @@ def make_problems(
     scale = np.broadcast_to(np.asarray(scale, np.float64), z.shape)
     if not isinstance(model, FreeMoments | KnownCovariates):
         return Problems(z, n, scale, model, mechanism, exact, untruncated, box)
-    one = jax.tree.map(lambda x: x[0], model) if _batched(model) else model
+    one = jax.tree.map(lambda x: x[0], model) if is_batched(model) else model
     usual = slice(0, one.base.statistic_dim if isinstance(one, FreeMoments) else one.statistic_dim)
     cut = lambda x: None if x is None else np.asarray(x)[:, usual]
     if isinstance(model, KnownCovariates):
@@ -49,7 +50,3 @@ def make_problems(
     return Problems(
         z[:, usual], n, scale[:, usual], model.base, mechanism, cut(exact), cut(untruncated), box, {MOMENTS: whole}
     )
-
-
-def _batched(model: Model) -> bool:
-    return min(np.ndim(leaf) for leaf in jax.tree.leaves(model)) > model.smallest_rank

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dpjax.posterior import Posterior, _count, _number
+from dpjax.posterior import Posterior, _count, _number, richest
 from dpjax.release import Release
 
 _RULES = {
@@ -83,7 +83,7 @@ def compare(posteriors: Mapping[str, Posterior]) -> str:
     head = ("parameter", "", "method", "mean", "sd", "prior sd", "5%", "95%", "ESS bulk", "ESS tail", "R-hat")
     body: list[tuple[str, ...]] = []
     summaries = {method: item.summary()["parameters"] for method, item in posteriors.items()}
-    first = max(posteriors.values(), key=lambda item: len(item.names))  # the others report some of its parameters
+    first = richest(posteriors)
     breaks = set()
     for name in first.names:
         breaks.add(len(body))

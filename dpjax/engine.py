@@ -32,7 +32,7 @@ from ._programs import KEY_KIND, Inputs, Schedule, compiled, place
 from ._reducers import Bins
 from .errors import InputError
 from .mechanisms import MECHANISMS
-from .models.base import Model, Observed
+from .models.base import Model, Observed, is_batched
 from .samplers.base import KEY_BLOCK, LaneSampler
 
 #: Statistics beyond this many noise scales overflow when squared in float32.
@@ -62,8 +62,7 @@ class Problems:
     (Laplace b, Gaussian standard deviation); model: prior, leaves with or without a leading axis T; mechanism:
     "laplace" or "gaussian"; exact: the exact statistics `[T, D]`, in simulations and for public data only; box: bounds
     (lo, hi) of each variable as it enters the statistic `[variables, 2]`, where the records were clipped to them;
-    views:
-    the same problems as other methods see them, by name: with more released entries or another model.
+    views: the same problems as other methods see them, by name: with more released entries or another model.
     """
 
     z: np.ndarray
@@ -110,15 +109,12 @@ class Problems:
 
     def model_template(self) -> Model:
         """The model of one problem (leaves without the leading axis T)."""
-        return jax.tree.map(lambda x: x[0], self.model) if self._batched() else self.model
-
-    def _batched(self) -> bool:
-        return min(leaf.ndim for leaf in jax.tree.leaves(self.model)) > self.model.smallest_rank
+        return jax.tree.map(lambda x: x[0], self.model) if is_batched(self.model) else self.model
 
     def batched_model(self) -> Model:
         """The model with a leading axis T on every leaf."""
         count = self.z.shape[0]
-        if self._batched():
+        if is_batched(self.model):
             return self.model
         return jax.tree.map(lambda x: np.broadcast_to(np.asarray(x), (count, *x.shape)), self.model)
 

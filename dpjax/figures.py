@@ -17,7 +17,7 @@ from scipy.stats import gaussian_kde
 from dpjax import _files
 from dpjax.calibration_statistics import ecdf, ecdf_band
 from dpjax.errors import InputError, require
-from dpjax.posterior import Posterior
+from dpjax.posterior import Posterior, richest
 
 # Okabe and Ito's colours and a brown, told apart with any common colour blindness; line styles help in black and white
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#9A6324")
@@ -170,11 +170,6 @@ def save_figure(figure, path: str | os.PathLike, force: bool = False) -> Path:
     """
     kind = _files.check_figure(path)
     return _files.write_with(path, lambda file: figure.savefig(file, format=kind, dpi=150), force)
-
-
-def richest(posteriors: Mapping[str, Posterior]) -> Posterior:
-    """The posterior that reports most parameters; the others report some of its."""
-    return max(posteriors.values(), key=lambda item: len(item.names))
 
 
 def _ridge_panel(axis, posteriors: Mapping[str, Posterior], name: str, looks, scaled: bool) -> None:

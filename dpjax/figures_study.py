@@ -14,8 +14,8 @@ import numpy as np
 from dpjax.calibration import Calibration
 from dpjax.calibration_statistics import binomial_band
 from dpjax.errors import InputError, require
-from dpjax.figures import GREY, chosen_names, legend_line, method_looks, new_figure, place_legend, richest
-from dpjax.posterior import Posterior
+from dpjax.figures import GREY, chosen_names, legend_line, method_looks, new_figure, place_legend
+from dpjax.posterior import Posterior, richest
 
 #: Probability of the grey band of the coverage figure, in each of its points.
 BAND = 0.99

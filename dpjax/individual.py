@@ -177,9 +177,8 @@ def check_problems(problems: Problems) -> int:
     model = problems.model_template()
     if not isinstance(model, LinearRegression):
         raise InputError(
-            f"method 'individual' is for linear-regression, without law in the prior: another law of the "
-            f"covariates goes "
-            f"into its setting covariates (from Python); got {model.kind}"
+            "method 'individual' is for linear-regression, without law in the prior: another law of the covariates "
+            f"goes into its setting covariates (from Python); got {model.kind}"
         )
     if (problems.n != np.round(problems.n)).any():
         raise InputError(f"method 'individual' needs whole numbers of records; got n = {problems.n.max():g}")

@@ -35,11 +35,9 @@ class Method:
     """How a method is run.
 
     make: noise in units of its scale -> sampler; view: problems as the method sees them (`dpjax.views`), or what it
-    lacks;
-    fits: problems -> the sampler with what depends on them, or why the method does not fit them; thin: default
-    thinning;
-    replaces: the field of `Problems` that stands in the place of z; reference: a comparison whose convergence does not
-    set the exit code;
+    lacks; fits: problems -> the sampler with what depends on them, or why the method does not fit them; thin: default
+    thinning; replaces: the field of `Problems` that stands in the place of z; reference: a comparison whose convergence
+    does not set the exit code; streams: it can keep running sums in place of draws;
     noise_aware: the posterior is one given the release;
     escalate: for successive reruns, (sampler, dimension) -> harder sampler, each with how many times more chains.
     """
@@ -53,12 +51,8 @@ class Method:
     replaces: str | None = None
     reference: bool = True
     noise_aware: bool = True
+    streams: bool = True
     escalate: tuple[tuple[Callable[[Any, int], Any], int], ...] = ()
-
-    @property
-    def streams(self) -> bool:
-        """Whether it can keep running sums in place of draws."""
-        return self.name != "individual"
 
     @property
     def exact(self) -> bool:
@@ -125,16 +119,10 @@ class Individual:
     def warmup_iterations(self) -> int:
         return self.warmup
 
-    def run(self, problems: Problems, *, stream: bool = False, **options: Any) -> Run:
-        """As `dpjax.engine.run_chains`.
-
-        Raises:
-            InputError: streaming is asked for.
-        """
+    def run(self, problems: Problems, **options: Any) -> Run:
+        """As `dpjax.engine.run_chains`; streaming is refused."""
         from .individual import run_individual
 
-        if stream:
-            raise InputError("method 'individual' keeps its draws: it cannot stream")
         own = {name: getattr(self, name) for name in ("warmup", "bounded", "target", "max_tree_depth", "covariates")}
         return run_individual(problems, **own, **options)
 
@@ -223,6 +211,7 @@ METHODS: dict[str, Method] = {
             "NUTS over every record (S0's MCMC-Ind): the reference for few records; slow",
             lambda noise: Individual(),
             reference=False,
+            streams=False,
         ),
         Method(
             "gibbs",

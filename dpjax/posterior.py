@@ -297,6 +297,11 @@ class Posterior:
         return values, dims, coords
 
 
+def richest(posteriors: Mapping[str, Posterior]) -> Posterior:
+    """The posterior that reports most parameters; the others report some of its."""
+    return max(posteriors.values(), key=lambda item: len(item.names))
+
+
 def _lines(head, body, widths) -> list[str]:
     def line(cells) -> str:
         parts = [

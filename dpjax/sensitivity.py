@@ -81,6 +81,14 @@ def _moments(variables: int, lowest: int, highest: int) -> Exponents:
     return tuple(tuple(row.count(i) for i in range(variables)) for row in indices)
 
 
+def entry_extremes(exponents: Any, bounds: Any) -> np.ndarray:
+    """Smallest and largest value of each entry over the box, float64 [D, 2].
+
+    Args, raises: as `entry_ranges`.
+    """
+    return np.array([[float(low), float(high)] for low, high in _extremes(*_checked(exponents, bounds))])
+
+
 def entry_ranges(exponents: Any, bounds: Any) -> np.ndarray:
     """Replace-one sensitivity of each entry alone: `max t_j - min t_j` over the box.
 

@@ -146,19 +146,16 @@ class StudyDesign:
         model, mechanism, statistic = self.model, self.mechanism, self.statistic
         each = {e: noise_scale(mechanism, self.sensitivity, e, self.delta) for e in set(epsilon.tolist())}
         scale = np.array([each[e] for e in epsilon.tolist()])[:, None]
-        if not self.moments:
-            made = make_problems(
-                exact + noise, n, scale, model, mechanism, statistic=statistic, exact=exact, untruncated=exact + noise
-            )
-        else:
+        drawn = scale
+        if self.moments:
             split = {e: self._scales(e) for e in each}
-            shared = np.array([split[e] for e in epsilon.tolist()])
-            made = make_problems(
-                exact + noise, n, shared, model, mechanism, statistic=statistic, exact=exact, untruncated=exact + noise
-            )
+            drawn = np.array([split[e] for e in epsilon.tolist()])
+        z = exact + noise
+        made = make_problems(z, n, drawn, model, mechanism, statistic=statistic, exact=exact, untruncated=z)
+        if self.moments:
             usual = slice(0, made.z.shape[1])
             assert made.exact is not None
-            whole = made.exact + noise[:, usual] * (scale / shared[:, usual])
+            whole = made.exact + noise[:, usual] * (scale / drawn[:, usual])
             made = replace(made, z=whole, scale=np.broadcast_to(scale, whole.shape), untruncated=whole)
         return replace(made, views=dict(made.views) | self._marginal(made))
 

@@ -16,12 +16,11 @@ import numpy as np
 from .engine import Problems
 from .errors import InputError, ModelWarning
 from .models import ExactSums, FreeMoments, KnownCovariates, LinearRegression
-from .models.free_moments import MOST_FEATURES, higher_exponents
+from .models.free_moments import MOST_FEATURES
+from .sensitivity import entry_extremes, moment_exponents
 
 #: Keys of `Problems.views`.
 MOMENTS, KNOWN = "moments", "known"
-LAW_IS_KNOWN = "takes the covariates' moments from the release; the prior states their law: leave law out, or use prior"
-NO_MOMENTS = "needs a release that holds third and fourth moments of the features (moments)"
 #: Smallest eigenvalue, relative to the largest entry, of moments that were released with noise.
 FLOOR = 1e-6
 
@@ -43,23 +42,17 @@ def known_covariates(problems: Problems) -> Problems | str:
 
 def free_moments(problems: Problems) -> Problems | str:
     """The released third and fourth moments as statistics with noise and a law of their own."""
-    view = problems if isinstance(problems.model, FreeMoments) else problems.views.get(MOMENTS)
-    if isinstance(problems.model, KnownCovariates):
-        return LAW_IS_KNOWN
-    if view is None:
-        return NO_MOMENTS
-    if _free(view.model_template()).p > MOST_FEATURES:
+    view = _with_moments(problems)
+    if not isinstance(view, str) and _free(view.model_template()).p > MOST_FEATURES:
         return f"is for at most {MOST_FEATURES} features; use plug-in, or collapsed, which does not look at the moments"
     return view
 
 
 def plug_in(problems: Problems) -> Problems | str:
     """The released moments taken for exact (Gibbs-SS-Noisy)."""
-    view = problems if isinstance(problems.model, FreeMoments) else problems.views.get(MOMENTS)
-    if isinstance(problems.model, KnownCovariates):
-        return LAW_IS_KNOWN
-    if view is None:
-        return NO_MOMENTS
+    view = _with_moments(problems)
+    if isinstance(view, str):
+        return view
     base, p = _free(view.model).base, _free(view.model_template()).p
     size = p + p * (p + 1) // 2 + p + 2
     eta, xi = released_moments(view.z, view.n, p, view.box)
@@ -72,6 +65,14 @@ def plug_in(problems: Problems) -> Problems | str:
     model = KnownCovariates(**leaves, eta=jnp.asarray(eta, dtype), xi=jnp.asarray(xi, dtype))
     exact = None if view.exact is None else view.exact[:, :size]
     return Problems(view.z[:, :size], view.n, view.scale[:, :size], model, view.mechanism, exact, None, view.box)
+
+
+def _with_moments(problems: Problems) -> Problems | str:
+    """The problems with all that was released, third and fourth moments included."""
+    if isinstance(problems.model, KnownCovariates):
+        return "takes the covariates' moments from the release; the prior states their law: leave law out, or use prior"
+    view = problems if isinstance(problems.model, FreeMoments) else problems.views.get(MOMENTS)
+    return "needs a release that holds third and fourth moments of the features (moments)" if view is None else view
 
 
 def _free(model: Any) -> FreeMoments:
@@ -117,13 +118,10 @@ def released_moments(z: Any, n: Any, p: int, box: Any = None) -> tuple[np.ndarra
     """
     z, n = np.asarray(z, np.float64), np.asarray(n, np.float64)
     size = p + p * (p + 1) // 2
-    rows = [_unit(p, i) for i in range(p)]
-    rows += [_sum(_unit(p, i), _unit(p, j)) for i in range(p) for j in range(i, p)]
-    rows += list(higher_exponents(p))
+    rows = moment_exponents(p, 4)
     means = np.concatenate([z[:, :size], z[:, size + p + 2 :]], axis=1) / n[:, None]
     if box is not None:
-        limits = [_monomial_range(row, np.asarray(box)[:p]) for row in rows]
-        means = np.clip(means, *np.array(limits).T)
+        means = np.clip(means, *entry_extremes(rows, np.asarray(box)[:p]).T)
     index = {row: k for k, row in enumerate(rows)}
     one = np.ones(len(z))
     value = lambda row: one if not any(row) else means[:, index[row]]
@@ -150,23 +148,5 @@ def released_moments(z: Any, n: Any, p: int, box: Any = None) -> tuple[np.ndarra
     return eta, xi
 
 
-def _unit(p: int, i: int) -> tuple[int, ...]:
-    return tuple(int(i == j) for j in range(p))
-
-
 def _sum(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(i + j for i, j in zip(one, other, strict=True))
-
-
-def _monomial_range(row: tuple[int, ...], box: np.ndarray) -> tuple[float, float]:
-    """Smallest and largest value of a monomial over a box."""
-    low, high = 1.0, 1.0
-    for power, (lo, hi) in zip(row, box, strict=True):
-        if power == 0:
-            continue
-        ends = sorted((lo**power, hi**power))
-        if power % 2 == 0 and lo <= 0 <= hi:
-            ends = [0.0, ends[1]]
-        corners = [x * y for x in (low, high) for y in ends]
-        low, high = min(corners), max(corners)
-    return low, high

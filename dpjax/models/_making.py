@@ -139,9 +139,8 @@ def _known(p: int, table: Mapping[str, Any], coefficients: Mapping[str, Any], bo
         what = f"{hierarchical[0]} is" if hierarchical else "a function of random parameters is"
         raise InputError(
             f"covariates: {what} of a hierarchical law, whose records are exchangeable and not independent: its "
-            f"marginal "
-            "moments give posteriors that are far too narrow (SPEC C5); leave law out, and mean and covariance "
-            "are inferred"
+            "marginal moments give posteriors that are far too narrow (SPEC C5); leave law out, and mean and "
+            "covariance are inferred"
         )
     if law == "normal":
         _refuse_unknown(table, ("law", "mean", "covariance"), "covariates")
@@ -170,9 +169,8 @@ def _known(p: int, table: Mapping[str, Any], coefficients: Mapping[str, Any], bo
     limits = np.broadcast_to((-np.inf, np.inf), (p, 2)) if box is None else np.asarray(box, np.float64)[:p]
     if ((centre < limits[:, 0]) | (centre > limits[:, 1])).any():
         raise InputError(
-            f"covariates: law must be stated in the units of the statistic, where the bounds are "
-            f"{limits.tolist()}; its mean "
-            f"is {centre.tolist()}"
+            "covariates: law must be stated in the units of the statistic, where the bounds are "
+            f"{limits.tolist()}; its mean is {centre.tolist()}"
         )
     return KnownCovariates.create(*moments, law=law, **coefficients)
 

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
+from ..kernels.batching import batch_last
 from ..kernels.marginal import gaussian_marginal
 from ..kernels.symmetric import cholesky, matvec_lanes
 
@@ -40,6 +41,11 @@ def over_lanes(method):
         return jax.vmap(method, in_axes=-1, out_axes=-1)(model, *args)
 
     return lanes
+
+
+def is_batched(model: Model) -> bool:
+    """Whether every leaf of the model has a leading axis over problems."""
+    return min(jnp.ndim(leaf) for leaf in jax.tree.leaves(model)) > model.smallest_rank
 
 
 def jacobian_of_lanes(function, phi: Float[Array, "P B"]) -> Float[Array, "D P B"]:
@@ -258,3 +264,21 @@ class Model:
     def deviation_lanes(self, phi: Float[Array, "P B"], normals: Float[Array, "D B"]) -> Float[Array, "D B"]:
         """A draw from N(0, Sigma) of one record's statistic, from D standard normals."""
         return matvec_lanes(cholesky.lanes(self.moments_lanes(phi)[1]), normals)
+
+
+class LaneModel(Model):
+    """A model whose `moments_lanes`, `log_prior_lanes` and `report_lanes` are written out: the plain ones follow."""
+
+    def moments(self, phi):
+        return _moments(self, phi)
+
+    def log_prior(self, phi):
+        return _log_prior(self, phi)
+
+    def report(self, phi):
+        return _report(self, phi)
+
+
+_moments = batch_last(lambda model, phi: model.moments_lanes(phi))
+_log_prior = batch_last(lambda model, phi: model.log_prior_lanes(phi))
+_report = batch_last(lambda model, phi: model.report_lanes(phi))

@@ -25,17 +25,16 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from ..errors import InputError
-from ..kernels.batching import batch_last
 from ..kernels.products import pairs
 from ..kernels.symmetric import matmul_lanes, matvec_lanes
 from ._regression_simulation import below_diagonal
-from .base import Model, Observed, jacobian_of_lanes
+from .base import LaneModel, Observed, jacobian_of_lanes
 from .linear_regression import LinearRegression
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class ExactSums(Model):
+class ExactSums(LaneModel):
     """Prior of a `LinearRegression`, number of records `[]`, and the bounds low, high `[q]` of (x, y).
 
     bounded (static): condition on the sums being those of records inside the bounds.
@@ -65,9 +64,8 @@ class ExactSums(Model):
         n = np.asarray(records, np.float64)
         if n.min() < q + 1:
             raise InputError(
-                f"the exact law of the sums is for at least p + 2 = {q + 1} records; got {int(n.min())}: with "
-                f"fewer the "
-                "scatter is singular"
+                f"the exact law of the sums is for at least p + 2 = {q + 1} records; got {int(n.min())}: with fewer "
+                "the scatter is singular"
             )
         limits = np.tile([-1.0, 1.0], (q, 1)) if box is None else np.asarray(box, np.float64)
         dtype = base.theta_mean.dtype
@@ -179,15 +177,6 @@ class ExactSums(Model):
         return self.base.report_lanes(phi[: self.base.dim])
 
     # ---- one chain -----------------------------------------------------------------------------------------
-    def moments(self, phi):
-        return _moments(self, phi)
-
-    def log_prior(self, phi):
-        return _log_prior(self, phi)
-
-    def report(self, phi):
-        return _report(self, phi)
-
     def prior_center(self):
         center = self.base.prior_center()
         return jnp.concatenate([center, jnp.zeros(self.base.dim, center.dtype)])
@@ -205,8 +194,3 @@ class ExactSums(Model):
 
     def simulate(self, key: PRNGKeyArray, phi, n):
         return self.base.simulate(key, phi[: self.base.dim], n)
-
-
-_moments = batch_last(lambda model, phi: model.moments_lanes(phi))
-_log_prior = batch_last(lambda model, phi: model.log_prior_lanes(phi))
-_report = batch_last(lambda model, phi: model.report_lanes(phi))

@@ -29,14 +29,13 @@ import numpy as np
 from jax import lax
 from jaxtyping import PRNGKeyArray
 
-from ..kernels.batching import batch_last
 from ..kernels.marginal import gaussian_marginal
 from ..kernels.products import pairs
 from ..kernels.symmetric import cholesky, gram_lanes, inverse_cholesky, matmul_lanes, matvec_lanes, take
 from ..sensitivity import moment_exponents
 from . import _regression_simulation as simulation
 from ._hyperparameters import positive
-from .base import Model, Observed, jacobian_of_lanes
+from .base import LaneModel, Observed, jacobian_of_lanes
 from .linear_regression import LinearRegression
 
 #: Gauss-Hermite nodes per covariate by number of covariates: exact to degree 13, and 9 with three.
@@ -69,7 +68,7 @@ def _points(p: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class FreeMoments(Model):
+class FreeMoments(LaneModel):
     """Prior: that of a `LinearRegression` (every leaf may be batched), and the tilts' standard deviation `[]`."""
 
     base: LinearRegression | Any
@@ -213,15 +212,6 @@ class FreeMoments(Model):
         return matvec_lanes(cholesky.lanes(covariance), normals)
 
     # ---- one chain -----------------------------------------------------------------------------------------
-    def moments(self, phi):
-        return _moments(self, phi)
-
-    def log_prior(self, phi):
-        return _log_prior(self, phi)
-
-    def report(self, phi):
-        return _report(self, phi)
-
     def prior_center(self):
         center = self.base.prior_center()
         return jnp.concatenate([center, jnp.zeros(self.tilts, center.dtype)])
@@ -279,8 +269,3 @@ def _monomial(x, row):
         for _ in range(power):
             value = x[i] if value is None else value * x[i]
     return value
-
-
-_moments = batch_last(lambda model, phi: model.moments_lanes(phi))
-_log_prior = batch_last(lambda model, phi: model.log_prior_lanes(phi))
-_report = batch_last(lambda model, phi: model.report_lanes(phi))

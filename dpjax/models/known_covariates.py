@@ -19,15 +19,14 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from ..errors import InputError
-from ..kernels import nig, psd, suffstat
-from ..kernels.batching import batch_last
+from ..kernels import nig, suffstat
 from ..kernels.moments import regression_moments
 from ..kernels.random import gamma_from
 from ..kernels.symmetric import matvec_lanes
+from . import _regression_conjugate as conjugate
 from . import _regression_simulation as simulation
 from ._hyperparameters import check_sizes, matrix, positive, vector
-from ._regression_conjugate import PROPOSALS
-from .base import Model, jacobian_of_lanes
+from .base import LaneModel, jacobian_of_lanes
 
 #: Laws that records can be drawn from; "moments" is any other, of which no more is known than its moments.
 LAWS = ("normal", "uniform", "moments")
@@ -35,7 +34,7 @@ LAWS = ("normal", "uniform", "moments")
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class KnownCovariates(Model):
+class KnownCovariates(LaneModel):
     """Prior of theta and sigma^2, and the moments of the covariates' law; every field but `law` is an array leaf.
 
     Fields: theta_mean `[q]` and theta_precision `[q, q]` (q = p + 1, intercept first), sigma2_shape `[]`, sigma2_scale
@@ -157,15 +156,6 @@ class KnownCovariates(Model):
         return jnp.concatenate([theta, jnp.exp(log_s2)[None]])
 
     # ---- one chain -----------------------------------------------------------------------------------------
-    def moments(self, phi):
-        return _moments(self, phi)
-
-    def log_prior(self, phi):
-        return _log_prior(self, phi)
-
-    def report(self, phi):
-        return _report(self, phi)
-
     def prior_center(self):
         alpha = self.theta_mean[0] + self.eta[0, 1:] @ self.theta_mean[1:]
         log_s2 = jnp.log(self.sigma2_scale / self.sigma2_shape)
@@ -201,30 +191,23 @@ class KnownCovariates(Model):
 
     # ---- conjugate update ----------------------------------------------------------------------------------
     def valid_lanes(self, mean_statistic):
-        one = jnp.ones_like(mean_statistic[0])
-        moments = suffstat.moment_matrix.lanes(mean_statistic, one)
-        return suffstat.statistic_entries.lanes(psd.clip_schur.lanes(moments, jnp.zeros_like(one)))
+        return conjugate.valid_lanes(mean_statistic)
 
     @property
     def conjugate_randoms(self) -> tuple[int, int]:
-        return self.p + 1 + PROPOSALS, PROPOSALS + 1
+        return self.p + 1 + conjugate.PROPOSALS, conjugate.PROPOSALS + 1
 
     def conjugate_lanes(self, mean_statistic, n, keys, normals, uniforms):
         q = self.p + 1
         moments = suffstat.moment_matrix.lanes(mean_statistic, jnp.ones_like(mean_statistic[0]))
         shape = (self.sigma2_shape + 0.5 * n)[None]
-        gamma = gamma_from.lanes(keys, shape, normals[q:].reshape(PROPOSALS, 1, -1), uniforms[:, None])
+        gamma = gamma_from.lanes(keys, shape, normals[q:].reshape(conjugate.PROPOSALS, 1, -1), uniforms[:, None])
         prior = nig.NIG(self.theta_mean, self.theta_precision, self.sigma2_shape, self.sigma2_scale)
         theta, s2 = nig.update_draw_from.lanes(
             prior, moments[:q, :q], moments[:q, q], moments[q, q], n, gamma[0], normals[:q]
         )
         alpha = theta[0] + (self.eta[0, 1:] * theta[1:]).sum(0)
         return jnp.concatenate([alpha[None], theta[1:], jnp.log(s2)[None]])
-
-
-_moments = batch_last(lambda model, phi: model.moments_lanes(phi))
-_log_prior = batch_last(lambda model, phi: model.log_prior_lanes(phi))
-_report = batch_last(lambda model, phi: model.report_lanes(phi))
 
 
 def _theta(model: KnownCovariates, phi):

@@ -21,7 +21,6 @@ from jax import lax
 from jaxtyping import PRNGKeyArray
 
 from ..errors import InputError
-from ..kernels.batching import batch_last
 from ..kernels.marginal import gaussian_marginal
 from ..kernels.products import (
     pairs,
@@ -36,7 +35,7 @@ from . import _regression_conjugate as conjugate
 from . import _regression_simulation as simulation
 from ._hyperparameters import check_sizes, matrix, positive, vector
 from ._regression_simulation import below_diagonal
-from .base import Model, Observed
+from .base import LaneModel, Observed
 
 #: Beyond this the D x D matrices of a step are hopeless; nothing above 9 features has been measured.
 MOST_FEATURES = 30
@@ -53,7 +52,7 @@ def _scatter(p: int) -> np.ndarray:
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class LinearRegression(Model):
+class LinearRegression(LaneModel):
     """Prior of the regression; every field is an array leaf, so problems of one call may have different priors.
 
     Fields: theta_mean `[q]` and theta_precision `[q, q]` (q = p + 1, intercept first), sigma2_shape `[]`,
@@ -309,15 +308,6 @@ class LinearRegression(Model):
         return jnp.concatenate([(alpha - (mu * beta).sum(0))[None], beta, jnp.exp(log_s2)[None], mu, jnp.stack(tau2)])
 
     # ---- one chain -----------------------------------------------------------------------------------------
-    def moments(self, phi):
-        return _moments(self, phi)
-
-    def log_prior(self, phi):
-        return _log_prior(self, phi)
-
-    def report(self, phi):
-        return _report(self, phi)
-
     def prior_center(self):
         p = self.p
         factor = jnp.linalg.cholesky(self.psi / self.nu)
@@ -374,8 +364,3 @@ class LinearRegression(Model):
 
     def conjugate_lanes(self, mean_statistic, n, keys, normals, uniforms):
         return conjugate.draw_lanes(self, mean_statistic, n, keys, normals, uniforms)
-
-
-_moments = batch_last(lambda model, phi: model.moments_lanes(phi))
-_log_prior = batch_last(lambda model, phi: model.log_prior_lanes(phi))
-_report = batch_last(lambda model, phi: model.report_lanes(phi))
