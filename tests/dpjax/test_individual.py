@@ -25,9 +25,10 @@ from dpjax.models import LinearRegression, family_model
 from dpjax.models.priors import PRIORS
 from dpjax.statistics import index_pairs, regression_parameters
 
+# light tails: variances of reference and chains must themselves have a variance
 PRIOR = {"theta_mean": 0.2, "theta_precision": [[0.4, 0.1, 0.0], [0.1, 0.8, 0.2], [0.0, 0.2, 0.9]],
-         "sigma2_shape": 5.0, "sigma2_scale": 0.6, "x_mean": [0.1, -0.2], "kappa": 2.0,
-         "psi": [[1.0, 0.5], [0.5, 1.5]], "nu": 7.0}  # fmt: skip
+         "sigma2_shape": 12.0, "sigma2_scale": 1.6, "x_mean": [0.1, -0.2], "kappa": 2.0,
+         "psi": [[4.0, 2.0], [2.0, 6.0]], "nu": 18.0}  # fmt: skip
 
 COVARIANCE = np.array([[1.0, 0.6], [0.6, 0.5]])
 
@@ -90,7 +91,7 @@ def _assert_agree(found, expected):
 
 def test_two_features_and_their_hierarchical_normal():
     """Every problem has its own prior, sums and noise; they share one program."""
-    other = {**PRIOR, "theta_mean": -0.3, "psi": [[2.0, -0.8], [-0.8, 1.0]], "nu": 9.0, "kappa": 0.5}
+    other = {**PRIOR, "theta_mean": -0.3, "psi": [[8.0, -3.2], [-3.2, 4.0]], "nu": 20.0, "kappa": 0.5}
     priors = [LinearRegression.create(2, **x) for x in (PRIOR, other)]
     priors.append(dataclasses.replace(priors[0], nu=np.float32(np.nan)))
     model = LinearRegression(*(np.stack(x) for x in zip(*(vars(p).values() for p in priors), strict=True)))

@@ -49,10 +49,11 @@ def test_each_release_as_if_fitted_alone(many, releases, i):
     """Records, bounds, noise and prior are its own: the same posterior as `fit` gives, up to Monte Carlo error."""
     alone = dpjax.fit(releases[i], prior=OTHER if i == 1 else None, seed=11)
     one = many[i]
-    # 4,000 draws each: means within 5 joint Monte Carlo errors, sds within 12%
+    # 4,000 draws each: means within 5 joint Monte Carlo errors, middle 80% (sds of heavy tails vary a lot) within 12%
     error = np.hypot(alone.diagnostics.mcse_mean[0], one.diagnostics.mcse_mean[0])
     assert (np.abs(alone.user_draws.mean((0, 1)) - one.user_draws.mean((0, 1))) < 5 * error).all()
-    np.testing.assert_allclose(one.user_draws.std((0, 1)), alone.user_draws.std((0, 1)), rtol=0.12)
+    width = lambda posterior: np.subtract(*np.quantile(posterior.user_draws, [0.9, 0.1], axis=(0, 1)))
+    np.testing.assert_allclose(width(one), width(alone), rtol=0.12)
     assert one.prior == alone.prior and one.statistic == alone.statistic
     assert (one.records, one.epsilon, one.method) == (RECORDS[i], EPSILON[i], "collapsed")
     np.testing.assert_allclose(one.prior_sd_scaled, alone.prior_sd_scaled, rtol=0.1)
