@@ -52,7 +52,22 @@ def release(
     mechanism: Annotated[str, typer.Option(help="laplace, gaussian, or discrete-laplace for counts.")] = "laplace",
     delta: Annotated[float | None, typer.Option(help="Of gaussian noise, far below 1 / records.")] = None,
     adjacency: Annotated[str, typer.Option(help="replace-one.")] = "replace-one",
-    intercept: Annotated[bool, typer.Option("--intercept/--no-intercept", help="Only with, for now.")] = True,
+    intercept: Annotated[
+        bool, typer.Option("--intercept/--no-intercept", help="Without: a regression through the origin.")
+    ] = True,
+    squares: Annotated[
+        bool | None,
+        typer.Option(
+            "--squares/--no-squares", help="Without an intercept: also release the sum of squares of the target."
+        ),
+    ] = None,
+    norms: Annotated[
+        str | None,
+        typer.Option(metavar="X,Y", help="Without an intercept, in place of --bounds: |features| <= X, |target| <= Y."),
+    ] = None,
+    averaged: Annotated[
+        int | None, typer.Option(metavar="K", help="With --norms: release sums of averages of K records.")
+    ] = None,
     moments: Annotated[
         bool, typer.Option("--moments", help="Also third and fourth moments of a regression's features.")
     ] = False,
@@ -103,11 +118,21 @@ def release(
         intercept=intercept,
         moments=moments,
         moments_share=moments_share,
+        squares=squares,
+        norms=None if norms is None else _norms(norms),
+        averaged=averaged,
         **arguments,
     )
     made.save(output, force)
     print(f"released to {output}\n{describe_release(made)}")
     return OK
+
+
+def _norms(text: str) -> dict[str, float]:
+    numbers = options.parse_several("--norms", [text], float, "two numbers X,Y")
+    if len(numbers) != 2:
+        raise InputError(f"--norms must be two numbers X,Y; got {text!r}")
+    return {"features": numbers[0], "target": numbers[1]}
 
 
 def _family_options(texts: Sequence[str]) -> dict[str, Any]:

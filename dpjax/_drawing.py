@@ -115,10 +115,8 @@ def check_definition(mechanism: Any, adjacency: Any, intercept: Any) -> None:
         raise InputError(_file.NO_ADD_REMOVE)
     if adjacency != _file.ADJACENCY:
         raise InputError(f"adjacency must be {_file.ADJACENCY!r}, got {shown(adjacency)}")
-    if intercept is False:
-        raise InputError(_file.NO_INTERCEPT)
-    if intercept is not True:
-        raise InputError(f"intercept must be True, got {shown(intercept)}")
+    if not isinstance(intercept, bool):
+        raise InputError(f"intercept must be True or False, got {shown(intercept)}")
 
 
 def checked_delta(mechanism: str, delta: Any) -> float:

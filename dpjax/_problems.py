@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import jax
 import numpy as np
 
 from .engine import Problems
-from .models import FreeMoments, KnownCovariates, Model
+from .models import FreeMoments, KnownCovariates, LinearRegression, Model, OriginRegression, PartySums
 from .models.base import is_batched
+from .origin_statistic import OriginStatistic
 from .statistics import RegressionStatistic, Statistic
 from .views import MOMENTS
 
@@ -35,6 +37,8 @@ def make_problems(
     Raises:
         InputError: as `Problems`.
     """
+    if isinstance(model, OriginRegression):
+        return _origin_problems(z, n, scale, model, mechanism, statistic, exact, untruncated)
     limits = statistic.box if isinstance(statistic, RegressionStatistic) else None
     box = None if limits is None else np.asarray(limits, np.float64)
     z = np.asarray(z, np.float64)
@@ -50,3 +54,68 @@ def make_problems(
     return Problems(
         z[:, usual], n, scale[:, usual], model.base, mechanism, cut(exact), cut(untruncated), box, {MOMENTS: whole}
     )
+
+
+def _origin_problems(z, n, scale, model, mechanism, statistic, exact, untruncated) -> Problems:
+    """A release without an intercept: one party."""
+    squares = not isinstance(statistic, OriginStatistic) or statistic.squares
+    extend = lambda x: None if x is None else np.asarray(x, np.float64)[:, None]
+    z = np.asarray(z, np.float64)
+    scale = np.broadcast_to(np.asarray(scale, np.float64), z.shape)
+    return party_problems(
+        z[:, None], np.asarray(n, np.float64)[:, None], scale[:, None], model, laplace=float(mechanism != "gaussian"),
+        squares=squares, exact=extend(exact), untruncated=extend(untruncated),
+    )  # fmt: skip
+
+
+def party_problems(
+    z: Any,
+    n: Any,
+    scale: Any,
+    base: OriginRegression | LinearRegression | Any,
+    *,
+    laplace: Any,
+    centre: Any = 0.0,
+    half: Any = 1.0,
+    present: Any = 1.0,
+    squares: bool = True,
+    exact: Any = None,
+    untruncated: Any = None,
+) -> Problems:
+    """T problems of J parties each.
+
+    Args:
+        z: released entries `[T, J, D]`, every party in its own units; without an intercept x_i x_j (i <= j), x_i y
+            and, with `squares`, y^2.
+        n: records `[T, J]` or `[J]`.
+        scale: noise scales `[T, J, D]`, or what broadcasts to that (Laplace b, Gaussian standard deviation).
+        base: prior in common units, leaves with or without a leading axis T.
+        laplace: 1 where a party's noise is Laplace, 0 where it is Gaussian `[J]` or a number.
+        centre, half: of the parties' units in common ones `[J, q]` or a number.
+        present: 0 where an entry is not released (z and scale are then ignored).
+        squares: whether y^2 is among the entries of a regression without an intercept.
+        exact, untruncated: as of `Problems`, in the shape of z.
+
+    Raises:
+        InputError: shapes that do not fit, or as `Problems` and `PartySums.create`.
+    """
+    z = np.asarray(z, np.float64)
+    if z.ndim != 3:
+        raise InputError(f"z must have shape [problems, parties, entries]; got {z.shape}")
+    count, parties, size = z.shape
+    scale, present = (np.broadcast_to(np.asarray(x, np.float64), z.shape) for x in (scale, present))
+    n = np.broadcast_to(np.asarray(n, np.float64), (count, parties))
+    exact, untruncated = (None if x is None else np.asarray(x, np.float64) for x in (exact, untruncated))
+    if not squares:
+        pad = lambda x, value: np.concatenate([x, np.full((count, parties, 1), value)], axis=2)
+        z, scale, present = pad(z, 0.0), pad(scale, 1.0), pad(present, 0.0)
+        complete = lambda x: x if x is None or x.shape[2] == size + 1 else pad(x, np.nan)
+        exact, untruncated = complete(exact), complete(untruncated)
+    z, scale = np.where(present > 0, z, 0.0), np.where(present > 0, scale, 1.0)
+    model = PartySums.create(base, n, laplace=laplace, centre=centre, half=half, present=present)
+    if not is_batched(base):
+        leaves = jax.tree.map(lambda x: np.broadcast_to(np.asarray(x), (count, *np.shape(x))), base)
+        model = dataclasses.replace(model, base=leaves)
+    flat = lambda x: None if x is None else x.reshape(count, -1)
+    mechanism = "laplace" if np.any(laplace) else "gaussian"
+    return Problems(flat(z), n.sum(1), flat(scale), model, mechanism, flat(exact), flat(untruncated))

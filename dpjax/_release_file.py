@@ -23,7 +23,6 @@ MECHANISMS = {"laplace": "l1", "gaussian": "l2", DISCRETE: "l1"}
 ADJACENCY = "replace-one"
 LARGEST_COUNT = 2**53  # beyond it a count is not exact in float64
 
-NO_INTERCEPT = "a model without intercept (intercept = false) is not supported yet: scaling to [-1, 1] needs one"
 NO_ADD_REMOVE = (
     "adjacency 'add-remove' is refused: there the number of records is private too and would have to be a"
     f" noised statistic itself, which is not supported yet; use {ADJACENCY!r}"
@@ -154,8 +153,6 @@ def _value_problems(data: dict[str, Any]) -> tuple[Statistic | None, list[str]]:
     """The statistic, and what types do not say."""
     scaling, mechanism = data["scaling"], data["mechanism"]
     problems = []
-    if not data["model"].get("intercept", True):
-        problems.append(NO_INTERCEPT)
     if not 1 <= data["records"] <= LARGEST_COUNT:
         problems.append(f"'records' must be an integer from 1 to 2^53, got {shown(data['records'])}")
     if scaling not in (None, SCALING):

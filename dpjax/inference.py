@@ -5,18 +5,20 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
 import numpy as np
 
 from ._checkpoint import Checkpoint
-from ._problems import make_problems
+from ._problems import make_problems, party_problems
 from .engine import NON_FINITE, Problems, Progress, Run
 from .errors import ConvergenceError, ConvergenceWarning, InputError
 from .methods import Method, check_seed, default_method, method_named, run_method
 from .models import Model, model_for
 from .modes import can_find_modes, describe_modes, doubt_about_modes, find_modes
+from .parties import gather, load_parties
 from .posterior import Posterior
 from .release import Release
 from .statistics import Statistic
@@ -70,15 +72,16 @@ def fit(
     """Posterior of the parameters given a release, the noise accounted for.
 
     Args:
-        release: a `Release` or the path of a release file.
+        release: a `Release`, the path of a release file or of a folder of them, or several: those of parties with
+            disjoint tables, each with its own records, bounds and noise (`dpjax.parties`).
         method: one of `dpjax.methods.METHODS`, None for the model's default: the exact law where it is cheap, else
             "collapsed". "non-private" only together with `exact`.
         prior: see `inferred_model`; None is the weak default.
         chains, draws, thin: chains and kept draws per chain; keep every thin-th step.
         seed: seed of the sampler.
         settings: sampler settings to change (fields of its dataclass).
-        exact: exact statistics `[D]` in the units of the release, of all records as they are, for "non-private":
-            public data only.
+        exact: exact statistics `[D]` (of J parties `[J, D]`) in the units of the release, of all records as they are,
+            for "non-private": public data only.
         devices, progress, checkpoint: as for `dpjax.engine.run_chains`.
 
     Returns:
@@ -93,22 +96,27 @@ def fit(
     if not isinstance(release, Sequence) or not all(isinstance(r, str | os.PathLike | Release) for r in release):
         raise InputError(f"release must be a Release or the path of a release file; got {type(release).__name__}")
     seed = check_seed(seed)
-    releases = [r if isinstance(r, Release) else Release.load(r) for r in release]
-    if len(releases) != 1:
-        raise InputError(f"fit takes one release for now; got {len(releases)} (several parties are not supported yet)")
-    one = releases[0]
-    model = inferred_model(one.statistic, prior)
+    releases = []
+    for one in release:
+        releases += [one] if isinstance(one, Release) else load_parties(one)
+    if not releases:
+        raise InputError("release: at least one is needed")
+    one, gathered = releases[0], gather(releases) if len(releases) > 1 else None
+    statistic = one.statistic if gathered is None else gathered.statistic
+    model = inferred_model(statistic, prior)
     name = method if method is not None else default_method(model)
     entry = method_named(name)
-    problems = make_problems(
-        one.z[None],
-        np.array([float(one.records)]),
-        one.scale[None],
-        model,
-        one.mechanism,
-        statistic=one.statistic,
-        exact=None if exact is None else np.asarray(exact, np.float64)[None],
-    )
+    known = None if exact is None else np.asarray(exact, np.float64)[None]
+    if gathered is None:
+        problems = make_problems(
+            one.z[None], np.array([float(one.records)]), one.scale[None], model, one.mechanism, statistic=statistic,
+            exact=known,
+        )  # fmt: skip
+    else:
+        problems = party_problems(
+            gathered.z[None], gathered.records[None], gathered.scale[None], model, laplace=gathered.laplace,
+            centre=gathered.centre, half=gathered.half, present=gathered.present, exact=known,
+        )  # fmt: skip
     seen = entry.seen(problems)
     run = run_method(
         name,
@@ -128,7 +136,11 @@ def fit(
             "look at the scale of the statistics and of the prior, or try another seed"
         )
     used = seen.model_template()
-    posterior = make_posterior(one, entry, seen, run, used, sample_prior_report(used, seed))
+    draws_of_prior = sample_prior_report(used, seed)
+    if gathered is None:
+        posterior = make_posterior(one, entry, seen, run, used, draws_of_prior)
+    else:
+        posterior = _posterior_of_parties(releases, statistic, entry, seen, run, used, draws_of_prior)
     for sentence in posterior.warnings():
         warnings.warn(sentence, ConvergenceWarning, stacklevel=2)
     return posterior
@@ -164,6 +176,27 @@ def make_posterior(
         rerun_seconds=run.rerun_seconds,
         notes=_notes(method, problems, run),
     )
+
+
+def _posterior_of_parties(
+    releases: Sequence[Release], statistic: Statistic, method: Method, problems: Problems, run: Run, model: Model,
+    prior_draws: np.ndarray,
+) -> Posterior:  # fmt: skip
+    """As `make_posterior`; the guarantee is that of the weakest release, as parties are disjoint (SPEC A17)."""
+    stated = [one.privacy for one in releases]
+    weakest = lambda name: max(getattr(p, name) for p in stated) if all(stated) else float("nan")
+    kinds = sorted({one.mechanism for one in releases})
+    posterior = make_posterior(releases[0], method, problems, run, model, prior_draws)
+    parties = tuple(
+        {"records": one.records, "mechanism": one.mechanism, "epsilon": p.epsilon if p else None,
+         "delta": p.delta if p else None}
+        for one, p in zip(releases, stated, strict=True)
+    )  # fmt: skip
+    return replace(
+        posterior, statistic=statistic, records=sum(one.records for one in releases), epsilon=weakest("epsilon"),
+        delta=weakest("delta"), mechanism=", ".join(kinds),
+        adjacency=stated[0].adjacency if stated[0] and all(stated) else "not stated", parties=parties,
+    )  # fmt: skip
 
 
 def _notes(method: Method, problems: Problems, run: Run) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from dpjax._checks import check_choice, check_name, check_pair, shown
 from dpjax.errors import InputError
 from dpjax.families import FAMILIES, family_named
 from dpjax.family_statistics import FamilyStatistic, MultinomialStatistic
+from dpjax.origin_statistic import OriginStatistic
 from dpjax.statistics import SCALING, UNIT, RegressionStatistic, Statistic, check_bounds
 
 REGRESSION, MULTINOMIAL = RegressionStatistic.kind, MultinomialStatistic.kind
@@ -31,6 +32,10 @@ def make_statistic(
     labels: Any = None,
     scaling: Any = ...,
     moments: Any = None,
+    intercept: Any = True,
+    squares: Any = None,
+    norms: Any = None,
+    averaged: Any = None,
     **options: Any,
 ) -> Statistic:
     """The statistic of a model, as a release forms it and a calibration study simulates it.
@@ -45,6 +50,8 @@ def make_statistic(
         scaling: None for raw units; left out, the default of a release: regressions and families closed under
             affine maps are scaled, others not.
         moments: of a regression: whether third and fourth moments of the features are summed too.
+        intercept: of a regression: False for one through the origin.
+        squares, norms, averaged: of a regression through the origin (`dpjax.origin_statistic.OriginStatistic`).
         options: of the family ("shape" of a gamma), or "released" of a multinomial.
 
     Raises:
@@ -53,6 +60,15 @@ def make_statistic(
     check_kind(kind)
     given = {"features": features, "bounds": bounds, "rule": rule, "categories": categories, "labels": labels}
     given["moments"] = None if moments is False else moments
+    origin = {"squares": squares, "norms": norms, "averaged": averaged}
+    if not isinstance(intercept, bool):
+        raise InputError(f"intercept must be True or False, got {shown(intercept)}")
+    if kind != REGRESSION or intercept:
+        for name, value in origin.items():
+            if value is not None:
+                raise InputError(f"{name} is for a {REGRESSION} without an intercept; got {shown(value)}")
+    if kind != REGRESSION and not intercept:
+        raise InputError(f"intercept has no place in a release of {kind}")
     if kind == REGRESSION:
         _refuse(kind, given | options, allowed=("features", "bounds", "moments"))
         for name, value in (("target", target), ("features", features)):
@@ -60,6 +76,8 @@ def make_statistic(
                 raise InputError(f"{name} is missing: {kind} needs the column names of the response and the features")
         if scaling is ...:
             scaling = SCALING
+        if not intercept:
+            return origin_statistic(features, target, bounds, scaling, moments, **origin)
         if bounds is None and scaling is not None:
             bounds = {}  # the first column that lacks them is named
         return RegressionStatistic(features, target, bounds, scaling, False if moments is None else moments)
@@ -81,6 +99,23 @@ def make_statistic(
     if scaling is ...:
         scaling = SCALING if family.affine else None
     return FamilyStatistic(family, rule, bounds, scaling, column)
+
+
+def origin_statistic(
+    features: Any, target: Any, bounds: Any, scaling: Any, moments: Any, squares: Any, norms: Any, averaged: Any
+) -> OriginStatistic:
+    """The statistic of a regression through the origin; None stands for what is usual.
+
+    Raises:
+        InputError: as `OriginStatistic`.
+    """
+    if bounds is None and norms is None and scaling is not None:
+        bounds = {}  # the first column that lacks them is named
+    return OriginStatistic(
+        features, target, bounds, scaling,
+        moments=False if moments is None else moments, squares=True if squares is None else squares, norms=norms,
+        averaged=1 if averaged is None else averaged,
+    )  # fmt: skip
 
 
 def simulated_statistic(
@@ -107,6 +142,8 @@ def simulated_statistic(
             raise InputError(f"features must be a whole number, at least 1; got {shown(features)}")
         columns = [f"x{i}" for i in range(1, p + 1)]
         boxes = dict.fromkeys([*columns, "y"], UNIT if bounds is None else bounds)
+        if arguments.get("norms") is not None:
+            boxes = None if bounds is None else boxes
         return make_statistic(kind, target="y", features=columns, bounds=boxes, scaling=None, **arguments)
     if bounds is None and kind in FAMILIES and middle is not None:
         known = {f.name for f in dataclasses.fields(FAMILIES[kind])}
@@ -122,7 +159,19 @@ def check_options(options: Mapping[str, Any]) -> None:
         InputError: one of them is.
     """
     own = {"model", "kind", "target", "features", "bounds", "rule", "categories", "labels", "scaling", "intercept"}
-    own |= {"middle", "epsilon", "delta", "mechanism", "adjacency", "table", "moments", "moments_share"}
+    own |= {
+        "middle",
+        "epsilon",
+        "delta",
+        "mechanism",
+        "adjacency",
+        "table",
+        "moments",
+        "moments_share",
+        "squares",
+        "norms",
+        "averaged",
+    }
     for name in options:
         if name in own:
             raise InputError(f"options: {name} is not an option of a family, it stands by itself")
@@ -148,7 +197,9 @@ def _refuse(kind: str, given: Mapping[str, Any], allowed: tuple[str, ...]) -> No
 def block_fields(kind: str) -> list[tuple[Any, ...]]:
     """Fields of the block "model" of a release file but its kind: (name, type) or (name, type, default)."""
     if kind == REGRESSION:
-        return [("features", list[str]), ("target", str), ("intercept", bool), ("moments", bool, False)]
+        return [("features", list[str]), ("target", str), ("intercept", bool), ("moments", bool, False),
+                ("squares", bool | None, None), ("norms", dict[str, float] | None, None),
+                ("averaged", int | None, None)]  # fmt: skip
     if kind == MULTINOMIAL:
         return [("categories", int), ("labels", list[str] | None, None), ("column", str, "x")]
     hints = get_type_hints(FAMILIES[kind])
@@ -170,11 +221,20 @@ def statistic_from_file(content: Mapping[str, Any]) -> Statistic:
     try:
         if kind == REGRESSION:
             _absent("truncation", truncation, kind)
-            if scaling is not None and content["bounds"] is None:
+            own = {name: model[name] for name in ("squares", "norms", "averaged")}
+            if model["intercept"]:
+                for name, value in own.items():
+                    _absent(f"model.{name}", value, f"{kind} with an intercept")
+            elif own["norms"] is not None:
+                _absent("bounds", content["bounds"], f"{kind} with norms")
+            if scaling is not None and content["bounds"] is None and own["norms"] is None:
                 raise InputError(
                     f"'bounds' are needed with scaling {SCALING!r}: results are reported in original units"
                 )
             features = tuple(model["features"])
+            if not model["intercept"]:
+                bounds = content["bounds"]
+                return origin_statistic(features, model["target"], bounds, scaling, model["moments"], **own)
             return RegressionStatistic(features, model["target"], content["bounds"], scaling, model["moments"])
         _absent("bounds", content["bounds"], kind)
         if kind == MULTINOMIAL:

@@ -16,13 +16,16 @@ from .diagnostics import Diagnostics, diagnose
 from .engine import OK, Problems, Progress, Run, replace_problems, run_chains
 from .errors import InputError
 from .mechanisms import MECHANISMS
-from .models import FreeMoments, Model
+from .models import FreeMoments, Model, PartySums
 from .models.free_moments import MOST_FEATURES
+from .models.party_sums import MOST_FLOAT32
 from .samplers.base import KEY_BLOCK
 from .samplers.collapsed import Collapsed
 from .samplers.conjugate import Conjugate
 from .samplers.exact import MOST_TERMS, Enumeration, OnePosteriorSampling, Quadrature, terms_needed
 from .samplers.gibbs import Gibbs
+from .samplers.party_gibbs import Clt, FixedS, FixedSFast, NormalX
+from .samplers.party_hmc import PartyHmc
 
 #: A problem is run again when its rank-normalised R-hat or its bulk ESS is on the wrong side of these.
 RHAT_LIMIT, ESS_LIMIT = 1.05, 100.0
@@ -38,7 +41,8 @@ class Method:
     lacks; fits: problems -> the sampler with what depends on them, or why the method does not fit them; thin: default
     thinning; replaces: the field of `Problems` that stands in the place of z; reference: a comparison whose convergence
     does not set the exit code; streams: it can keep running sums in place of draws;
-    noise_aware: the posterior is one given the release;
+    noise_aware: the posterior is one given the release; parties: it takes several parties and regressions through the
+    origin (`PartySums`);
     escalate: for successive reruns, (sampler, dimension) -> harder sampler, each with how many times more chains.
     """
 
@@ -52,6 +56,7 @@ class Method:
     reference: bool = True
     noise_aware: bool = True
     streams: bool = True
+    parties: bool = False
     escalate: tuple[tuple[Callable[[Any, int], Any], int], ...] = ()
 
     @property
@@ -77,6 +82,11 @@ class Method:
         Raises:
             InputError: something that it needs is missing.
         """
+        if isinstance(problems.model, PartySums) and not self.parties:
+            takes = ", ".join(method.name for method in METHODS.values() if method.parties)
+            raise InputError(
+                f"method {self.name!r} is not for several parties or regressions without an intercept; {takes} are"
+            )
         found = self.view(problems)
         if isinstance(found, str):
             raise InputError(f"method {self.name!r} {found}")
@@ -148,6 +158,14 @@ def _exact(sampler: Quadrature, problems: Problems) -> Any:
     return dataclasses.replace(sampler, lattice=problems.model.lattice_length(problems.n))
 
 
+def _hmc(sampler: Collapsed, problems: Problems) -> Any:
+    """For parties the sampler that does not form covariances of the sums; in 64 bits where these dwarf the noise."""
+    if not isinstance(problems.model, PartySums):
+        return sampler
+    largest = np.abs(problems.z / problems.scale).max(initial=0.0)
+    return PartyHmc(float64=bool(largest > MOST_FLOAT32), name=sampler.name)
+
+
 def _literal(sampler: Gibbs, problems: Problems) -> Any:
     if not problems.model.truncated:
         return "is the thesis's sampler for statistics that are clamped or redacted: use gibbs"
@@ -177,7 +195,44 @@ def _collapsed(name: str, summary: str, **fields: Any) -> Method:
 METHODS: dict[str, Method] = {
     m.name: m
     for m in (
-        _collapsed("collapsed", "exact statistics integrated out, HMC; the default", reference=False),
+        _collapsed(
+            "collapsed",
+            "exact statistics integrated out, HMC; the default. Several parties: HMC over their sums too",
+            fits=_hmc,
+            reference=False,
+            parties=True,
+        ),
+        Method(
+            "normal-x",
+            "S3's MCMC-normalX, corrected: Wishart Metropolis-Hastings on every party's sums; no intercept",
+            lambda noise: NormalX(),
+            view=views.origin_parties("theta", "sigma2", "tau2"),
+            parties=True,
+            thin=20,
+        ),
+        Method(
+            "fixed-s",
+            "S3's MCMC-fixedS: released sums of the features taken for exact; too narrow (SPEC D8); no intercept",
+            lambda noise: FixedS(),
+            view=views.origin_parties("theta", "sigma2"),
+            parties=True,
+            thin=20,
+        ),
+        Method(
+            "fixed-s-fast",
+            "S3's Bayes-fixedS-fast: fixed-s with a fixed residual variance, in closed form; no intercept",
+            lambda noise: FixedSFast(),
+            view=views.origin_parties("theta"),
+            parties=True,
+        ),
+        Method(
+            "clt",
+            "S3's MCMC-B&S, corrected: the papers' Gibbs sampler over several parties; no intercept",
+            lambda noise: Clt(),
+            view=views.origin_parties("theta", "sigma2", "tau2"),
+            parties=True,
+            thin=20,
+        ),
         _collapsed(
             "prior",
             "collapsed, with covariates of a known law; the moments of a hierarchical law do not do (SPEC C5)",
@@ -237,7 +292,9 @@ METHODS: dict[str, Method] = {
             "naive",
             "takes the noisy statistics for exact; overconfident",
             lambda noise: Conjugate("naive"),
+            view=views.all_released,
             noise_aware=False,
+            parties=True,
         ),
         Method(
             "naive-untruncated",
@@ -250,7 +307,9 @@ METHODS: dict[str, Method] = {
             "non-private",
             "conjugate posterior of the exact statistics; simulations and public data only",
             lambda noise: Conjugate("non-private"),
+            view=views.conjugate,
             noise_aware=False,
+            parties=True,
             replaces="exact",
         ),
         Method(

@@ -37,6 +37,7 @@ class Posterior:
     method: sampler; seconds: of the compiled run (compile_seconds apart); codes: [C] result codes, 0 is fine.
     rerun: the first run had not converged and was replaced by a harder one with more chains, of rerun_seconds.
     prior: description of the prior, ready for JSON; prior_draws: [N, K] draws from it, scaled, or None.
+    parties: of several releases, what each one states: records, mechanism, epsilon, delta.
     notes: sentences about how the posterior was computed and what it looks like.
     """
 
@@ -57,6 +58,7 @@ class Posterior:
     rerun: bool = False
     rerun_seconds: float = 0.0
     notes: Sequence[str] = ()
+    parties: tuple[Mapping[str, Any], ...] = ()
 
     def __post_init__(self) -> None:
         if self.draws.ndim != 3 or self.draws.shape[2] != len(self.names):
@@ -277,6 +279,7 @@ class Posterior:
             "scaling": self.scaling,
             "bounds": _files.plain(self.statistic.column_bounds),
             "truncation": _files.plain(self.statistic.truncation),
+            **({"parties": [dict(party) for party in self.parties]} if self.parties else {}),
         }
 
     def _variables(self):

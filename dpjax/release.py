@@ -225,6 +225,9 @@ def release(
     intercept: Any = True,
     moments: Any = False,
     moments_share: Any = None,
+    squares: Any = None,
+    norms: Any = None,
+    averaged: Any = None,
     **options: Any,
 ) -> Release:
     """Release the noisy sums that Bayesian inference in a model needs.
@@ -250,7 +253,13 @@ def release(
         categories, labels: of a multinomial: number of categories 0, 1, ... in the column, or their texts.
         adjacency: "replace-one": tables of equal length that differ in one record. The number of records is
             public and part of the release.
-        intercept: True.
+        intercept: False for a regression through the origin, whose variables are divided by the largest absolute value
+            that the bounds allow.
+        squares: without an intercept: whether the sum of y^2 is released too (True if left out).
+        norms: without an intercept, in place of bounds: {"features": X, "target": Y}; feature vectors longer than X
+            are shortened to that length, y is clipped to [-Y, Y].
+        averaged: with norms: k, to release sums of rows that are averages of k records (times sqrt(k)); k must divide
+            the number of records. The release's records are these rows.
         moments: also release the sums of all products of three and of four of a regression's features (squares and
             higher powers included), for inference that does not take the features for normal.
         moments_share: inside (0, 1), the share of epsilon and delta that these get; half if left out.
@@ -283,6 +292,10 @@ def release(
         categories=categories,
         labels=labels,
         moments=moments,
+        intercept=intercept,
+        squares=squares,
+        norms=norms,
+        averaged=averaged,
         **options,
     )
     if mechanism == _file.DISCRETE and not statistic.integer:
@@ -295,6 +308,7 @@ def release(
     columns = read_columns(table, statistic.variables, statistic.texts)
     records = len(columns[statistic.variables[0]])
     exact = statistic.from_columns(columns)
+    records //= getattr(statistic, "averaged", 1)
     if mechanism == _file.DISCRETE and statistic.rounding_allowance(records):
         raise InputError(f"{mechanism} noise needs sums below 2^53: the bounds are too wide for so many records")
     rest = budget * (1.0 - search.share) if search else budget

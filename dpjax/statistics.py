@@ -42,6 +42,7 @@ __all__ = [
     "check_scaling",
     "from_unit",
     "index_pairs",
+    "origin_parameters",
     "regression_parameters",
     "split_name",
     "to_unit",
@@ -126,6 +127,7 @@ class RegressionStatistic(MonomialStatistic):
     moments: bool | Any = False
 
     kind: ClassVar[str] = "linear-regression"
+    intercept: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if isinstance(self.features, str) or not isinstance(self.features, Sequence) or not self.features:
@@ -232,7 +234,7 @@ class RegressionStatistic(MonomialStatistic):
         return regression_parameters(self.p)
 
     def block(self) -> dict[str, Any]:
-        block = {"kind": self.kind, "features": self.features, "target": self.target, "intercept": True}
+        block = {"kind": self.kind, "features": self.features, "target": self.target, "intercept": self.intercept}
         return block | {"moments": True} if self.moments else block
 
     def from_columns(self, columns: Mapping[str, Any]) -> Float64[np.ndarray, " D"]:
@@ -327,6 +329,12 @@ def regression_parameters(p: int) -> tuple[str, ...]:
     mu_x[i] belong to feature i, tau2[i,j] to features i >= j."""
     names = [f"theta[{i}]" for i in range(p + 1)] + ["sigma2"] + [f"mu_x[{i}]" for i in range(1, p + 1)]
     return tuple(names + [f"tau2[{i},{j}]" for i in range(1, p + 1) for j in range(1, i + 1)])
+
+
+def origin_parameters(p: int) -> tuple[str, ...]:
+    """Reported parameters of a regression without an intercept: those of `regression_parameters` without theta[0] and
+    the means of the features."""
+    return tuple(name for name in regression_parameters(p) if name != "theta[0]" and not name.startswith("mu_x"))
 
 
 def index_pairs(p: int) -> tuple[tuple[int, int], ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
@@ -15,7 +16,7 @@ import numpy as np
 
 from .engine import Problems
 from .errors import InputError, ModelWarning
-from .models import ExactSums, FreeMoments, KnownCovariates, LinearRegression
+from .models import ExactSums, FreeMoments, KnownCovariates, LinearRegression, OriginRegression, PartySums
 from .models.free_moments import MOST_FEATURES
 from .sensitivity import entry_extremes, moment_exponents
 
@@ -65,6 +66,37 @@ def plug_in(problems: Problems) -> Problems | str:
     model = KnownCovariates(**leaves, eta=jnp.asarray(eta, dtype), xi=jnp.asarray(xi, dtype))
     exact = None if view.exact is None else view.exact[:, :size]
     return Problems(view.z[:, :size], view.n, view.scale[:, :size], model, view.mechanism, exact, None, view.box)
+
+
+def origin_parties(*reported: str) -> Callable[[Problems], Problems | str]:
+    """View of the methods of S3, which are for regressions through the origin; they report parameters of these names
+    (theta, sigma2, tau2)."""
+
+    def view(problems: Problems) -> Problems | str:
+        model = problems.model
+        if not isinstance(model, PartySums) or not isinstance(model.base, OriginRegression):
+            return "is for regressions without an intercept"
+        names = problems.model_template().parameter_names
+        chosen = tuple(name for name in names if name.partition("[")[0] in reported)
+        return dataclasses.replace(problems, model=dataclasses.replace(model, reports=chosen))
+
+    return view
+
+
+def conjugate(problems: Problems) -> Problems | str:
+    """View of what takes the sums for exact: for parties, only with a conjugate prior."""
+    model = problems.model
+    if isinstance(model, PartySums):
+        if isinstance(model.base, OriginRegression) and model.base.independent:
+            return "needs the conjugate prior, in which theta depends on sigma2 (independent = false)"
+    return problems
+
+
+def all_released(problems: Problems) -> Problems | str:
+    """As `conjugate`, of the released sums: all of them must be there."""
+    if isinstance(problems.model, PartySums) and not np.asarray(problems.model.present).all():
+        return "needs the sum of squares of the target, which a party has not released"
+    return conjugate(problems)
 
 
 def _with_moments(problems: Problems) -> Problems | str:

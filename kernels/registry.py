@@ -24,6 +24,7 @@ from . import (
     suffstat,
     symmetric,
     truncated,
+    wishart,
 )
 
 
@@ -81,6 +82,10 @@ class _Values:
 def _regression_records(v: _Values) -> tuple:
     full = v.moments(2)
     return full[:3, :3], full[:3, 3], full[3, 3], v.array(50.0)
+
+
+def _flat_density(matrix: jax.Array, factor: jax.Array) -> jax.Array:
+    return -(matrix * matrix).sum() + jnp.log(jnp.diagonal(factor)).sum()
 
 
 def _suffstat(v: _Values, size: int, root: jax.Array) -> tuple:
@@ -234,6 +239,40 @@ def _table() -> dict[str, tuple[Callable[..., Any], Callable[[_Values], tuple]]]
         "streams.normals_and_uniforms": (
             lambda key, like: streams.normals_and_uniforms(key, 4, 3, like.dtype),
             lambda v: (v.key, v.normal()),
+        ),
+        "wishart.lower_factor": (wishart.lower_factor, lambda v: (v.definite(4),)),
+        "wishart.lower_inverse": (wishart.lower_inverse, lambda v: (v.factor(4),)),
+        "wishart.log_density": (wishart.log_density, lambda v: (v.definite(3), v.definite(3), v.positive() + 3.0)),
+        "wishart.inverse_log_density": (
+            wishart.inverse_log_density,
+            lambda v: (v.definite(3), v.definite(3), v.positive() + 3.0),
+        ),
+        "wishart.draw": (wishart.draw, lambda v: (v.key, v.definite(3), v.positive() + 3.0)),
+        "wishart.draw_from": (wishart.draw_from, lambda v: (v.factor(3), v.positive(3), v.normal(3))),
+        "wishart.inverse_draw": (wishart.inverse_draw, lambda v: (v.key, v.definite(3), v.positive() + 3.0)),
+        "wishart.inverse_draw_from": (
+            wishart.inverse_draw_from,
+            lambda v: (v.definite(3), v.positive(3), v.normal(3)),
+        ),
+        "wishart.log_proposal_ratio": (
+            wishart.log_proposal_ratio,
+            lambda v: (v.definite(3), v.definite(3), v.positive() + 3.0),
+        ),
+        "wishart.propose": (wishart.propose, lambda v: (v.key, v.factor(3), 20.0 + v.positive())),
+        "wishart.propose_from": (
+            wishart.propose_from,
+            lambda v: (v.factor(3), v.array(9.0), 9.0 + v.positive(3), v.normal(3)),
+        ),
+        "wishart.wishart_move": (
+            lambda key, x, alpha: wishart.wishart_move(
+                key, _flat_density, wishart.wishart_state(_flat_density, x), alpha
+            ),
+            lambda v: (v.key, v.definite(3), 20.0 + v.positive()),
+        ),
+        "wishart.acceptance": (wishart.acceptance, lambda v: (v.normal(),)),
+        "wishart.adapt_alpha": (
+            lambda alpha, rate, gain: wishart.adapt_alpha(alpha, rate, gain, 3),
+            lambda v: (v.positive() + 3.0, v.uniform(), v.uniform()),
         ),
         "hmc.leapfrog": (
             lambda x, u, factor, step: hmc.leapfrog(lambda y: (-0.5 * (y * y).sum(), -y), x, u, factor, step, 3),

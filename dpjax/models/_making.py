@@ -23,6 +23,7 @@ from .free_moments import TILT_SCALE, FreeMoments
 from .known_covariates import KnownCovariates
 from .linear_regression import LinearRegression
 from .multinomial import Multinomial
+from .origin_regression import OriginRegression
 from .priors import PRIORS, DirichletPrior, Prior
 
 #: What a prior is for when none is given: one release, or a simulation study.
@@ -76,7 +77,35 @@ def _created(build: Callable[..., Any], *args: Any, **values: Any) -> Any:
 
 
 def _regression(statistic: Any, prior: Any, default: str) -> Model:
+    if not statistic.intercept:
+        return origin_prior(statistic.p, prior, default)
     return regression_prior(statistic.p, prior, default, statistic.moments, statistic.box)
+
+
+def origin_prior(p: int, prior: PriorGiven | Any = None, default: str = "fit") -> OriginRegression:
+    """The prior of a regression through the origin with p features, in scaled units.
+
+    Args:
+        p: number of features.
+        prior: None for the default; a mapping or a TOML file with any of theta_mean, theta_precision (a PRECISION),
+            sigma2_shape, sigma2_scale, independent (whether theta does not depend on sigma2, as in S3) and a table
+            covariates with psi and nu. What is not given is that of `OriginRegression.weak`.
+        default: "fit", `OriginRegression.weak`; "calibration", `OriginRegression.s0`.
+
+    Raises:
+        InputError: as `regression_prior`.
+    """
+    given = _given(prior)
+    covariates = given.pop("covariates", {})
+    if not isinstance(covariates, Mapping):
+        raise InputError("prior: covariates must be a table with psi and nu")
+    _refuse_unknown(given, (*_REGRESSION_FIELDS, "independent"))
+    _refuse_unknown(covariates, ("psi", "nu"), "prior, table covariates, without an intercept")
+    if prior is None:
+        return _created(OriginRegression.weak if default == "fit" else OriginRegression.s0, p)
+    merged = _created(OriginRegression.weak, p).as_dict()
+    table = merged.pop("covariates") | dict(covariates)
+    return _created(OriginRegression.create, p, **(merged | given), **table)
 
 
 def regression_prior(

@@ -12,6 +12,41 @@ from ._regression_simulation import below_diagonal
 PROPOSALS = 2
 
 
+def valid_origin_lanes(gram):
+    """Nearest positive semi-definite Gram matrix of (x, y) `[q, q, B]` (a projection: SPEC D6)."""
+    return psd.clip_eigenvalues.lanes(gram, jnp.zeros_like(gram[0, 0]))
+
+
+def origin_randoms(p: int) -> tuple[int, int]:
+    """Standard normals and uniforms that `draw_origin_lanes` takes."""
+    return 2 * p + p * (p - 1) // 2 + PROPOSALS * (p + 1), (PROPOSALS + 1) * (p + 1)
+
+
+def draw_origin_lanes(model, gram, n, keys, normals, uniforms):
+    """phi | sums through the origin: normal-inverse-gamma and inverse Wishart; `gram` per record, of (x, y)."""
+    p = model.p
+    zero, one = jnp.zeros_like(model.theta_mean), jnp.ones_like(model.nu)
+    covariates = niw.NIW(zero, one, model.psi + n[None, None] * gram[:p, :p], model.nu + n)
+    shapes = jnp.concatenate([(model.sigma2_shape + 0.5 * n)[None], 0.5 * niw.degrees_of_freedom.lanes(covariates)])
+    used, lanes = 2 * p + p * (p - 1) // 2, shapes.shape[-1]
+    gammas = gamma_from.lanes(
+        keys,
+        shapes,
+        normals[used:].reshape(PROPOSALS, p + 1, lanes),
+        uniforms.reshape(PROPOSALS + 1, p + 1, lanes),
+    )
+    prior = nig.NIG(model.theta_mean, model.theta_precision, model.sigma2_shape, model.sigma2_scale)
+    theta, sigma2 = nig.update_draw_from.lanes(
+        prior, gram[:p, :p], gram[:p, p], gram[p, p], n, gammas[0], normals[:p]
+    )
+    factor = niw.draw_from.lanes(covariates, 2.0 * gammas[1:], normals[p:used]).factor
+    diagonal = jnp.stack([factor[i, i] for i in range(p)])
+    parts = [theta, jnp.log(sigma2)[None], jnp.log(diagonal)]
+    if p > 1:
+        parts.append((factor / diagonal[:, None])[below_diagonal(p)])
+    return jnp.concatenate(parts)
+
+
 def valid_lanes(mean_statistic):
     """Nearest statistic (per record) whose centred scatter is positive semi-definite, first sums kept (SPEC C6)."""
     one = jnp.ones_like(mean_statistic[0])

@@ -30,16 +30,26 @@ def sample_theta(model, key):
     return _coefficients(model, *random.split(key, 2))
 
 
+def inverse_wishart_factor(key, psi, nu):
+    """Lower Cholesky factor `[p, p]` of a draw from InvWishart(psi, nu)."""
+    return _inverse_wishart_factor(*random.split(key), psi, nu)
+
+
+def _inverse_wishart_factor(k_chi, k_tri, psi, nu):
+    # Bartlett: T T' ~ Wishart(I, nu), Sigma = R T^{-T} T^{-1} R' with R = chol psi is InvWishart(psi, nu)
+    p, dtype = psi.shape[0], psi.dtype
+    chi2 = 2.0 * random.gamma(k_chi, 0.5 * (nu - jnp.arange(p, dtype=dtype)), dtype=dtype)
+    bartlett = jnp.tril(random.normal(k_tri, (p, p), dtype), -1) + jnp.diag(jnp.sqrt(chi2))
+    half = jnp.linalg.solve(bartlett, jnp.linalg.cholesky(psi).T)
+    return jnp.linalg.cholesky(half.T @ half)
+
+
 def sample_prior(model, key):
     """One draw of the unconstrained parameters from the prior `[P]`."""
     p, dtype = model.p, model.theta_mean.dtype
     k_s2, k_theta, k_chi, k_tri, k_mu = random.split(key, 5)
     theta, s2 = _coefficients(model, k_s2, k_theta)
-    # Bartlett: T T' ~ Wishart(I, nu), Sigma = R T^{-T} T^{-1} R' with R = chol psi is InvWishart(psi, nu)
-    chi2 = 2.0 * random.gamma(k_chi, 0.5 * (model.nu - jnp.arange(p, dtype=dtype)), dtype=dtype)
-    bartlett = jnp.tril(random.normal(k_tri, (p, p), dtype), -1) + jnp.diag(jnp.sqrt(chi2))
-    half = jnp.linalg.solve(bartlett, jnp.linalg.cholesky(model.psi).T)
-    lower = jnp.linalg.cholesky(half.T @ half)
+    lower = _inverse_wishart_factor(k_chi, k_tri, model.psi, model.nu)
     mu = model.x_mean + lower @ random.normal(k_mu, (p,), dtype) / jnp.sqrt(model.kappa)
     diagonal = jnp.diagonal(lower)
     c = (lower / diagonal[:, None])[below_diagonal(p)]
@@ -47,7 +57,7 @@ def sample_prior(model, key):
     return jnp.concatenate([mu, alpha[None], theta[1:], jnp.log(s2)[None], jnp.log(diagonal), c])
 
 
-def _entries(total, second):
+def entries(total, second):
     """Entries `[D]` from the sums `[q]` and the sums of products `[q, q]` of (x, y)."""
     q = total.shape[0]
     full = jnp.zeros((q + 1, q + 1), total.dtype).at[1:, 1:].set(second).at[0, 1:].set(total)
@@ -79,6 +89,11 @@ def normal_sums(key, mean, lower, theta, sigma2, n):
 
 
 def _normal_record_sums(key, m, g, n):
+    return entries(*record_sums(key, m, g, n))
+
+
+def record_sums(key, m, g, n):
+    """Sums `[q]` and sums of products `[q, q]` of n records N(m `[q]`, g g')."""
     q, dtype = m.shape[0], m.dtype
     k_mean, k_chi, k_tri, k_few = random.split(key, 4)
     total = n * m + jnp.sqrt(n) * (g @ random.normal(k_mean, (q,), dtype))
@@ -88,7 +103,7 @@ def _normal_record_sums(key, m, g, n):
     # fewer than q degrees of freedom: the scatter is the Gram matrix of n - 1 rows
     rows = random.normal(k_few, (q, q), dtype) * (jnp.arange(q, dtype=dtype) < n - 1.0).astype(dtype)[:, None]
     half = g @ jnp.where(n - 1.0 >= q, bartlett, rows.T)
-    return _entries(total, half @ half.T + total[:, None] * total[None] / n)
+    return total, half @ half.T + total[:, None] * total[None] / n
 
 
 def simulate_clipped(model, key, phi, n, bounds: tuple[float, float] = (-1.0, 1.0), chunk: int = 1000):
@@ -167,4 +182,4 @@ def sums_of_records(key, record, p: int, n, exponents: tuple[tuple[int, ...], ..
     dtype = n.dtype
     start = (jnp.zeros(q, dtype), jnp.zeros((q, q), dtype), jnp.zeros(len(exponents), dtype))
     total, second, higher = lax.fori_loop(jnp.int32(0), chunks, body, start)
-    return jnp.concatenate([_entries(total, second), higher])
+    return jnp.concatenate([entries(total, second), higher])

@@ -11,13 +11,11 @@ L_ij = exp(ell_i) c_ij for i > j. P = D: as many coordinates as statistics, for 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from functools import cache
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jaxtyping import PRNGKeyArray
 
 from ..errors import InputError
@@ -29,25 +27,17 @@ from ..kernels.products import (
     product_mean,
     product_pullback,
 )
-from ..kernels.symmetric import gram_lanes, matmul_lanes, matvec_lanes, take
+from ..kernels.symmetric import gram_lanes, matmul_lanes, matvec_lanes
 from ..statistics import regression_parameters
 from . import _regression_conjugate as conjugate
 from . import _regression_simulation as simulation
+from ._covariance_coordinates import coordinates, curvature_at, inverse_lower_lanes, pull_lower_lanes, unit_lower_lanes
 from ._hyperparameters import check_sizes, matrix, positive, vector
 from ._regression_simulation import below_diagonal
 from .base import LaneModel, Observed
 
 #: Beyond this the D x D matrices of a step are hopeless; nothing above 9 features has been measured.
 MOST_FEATURES = 30
-
-
-@cache
-def _scatter(p: int) -> np.ndarray:
-    """`[p, p]` index of c_ij in (0, c): 0 where there is none."""
-    index = np.zeros((p, p), np.int32)
-    i, j = below_diagonal(p)
-    index[i, j] = 1 + np.arange(len(i))
-    return index
 
 
 @jax.tree_util.register_dataclass
@@ -171,18 +161,29 @@ class LinearRegression(LaneModel):
             phi[3 * p + 2 :],
         )
 
-    def _unit_lower_lanes(self, c, like):
-        """I + U with U strictly lower triangular, `[p, p, B]`."""
-        p = self.p
-        eye = jnp.broadcast_to(jnp.eye(p, dtype=like.dtype)[..., None], (p, p, like.shape[-1]))
-        if p == 1:
-            return eye
-        return eye + jnp.concatenate([jnp.zeros_like(like[:1]), c])[_scatter(p)]
+    #: Place of theta[1], ... in phi; log sigma^2, ell and c follow.
+    @property
+    def coefficients_at(self) -> int:
+        return self.p + 1
+
+    def coordinates_lanes(self, phi):
+        """theta[1:] `[p, B]`, log sigma^2 `[B]`, ell `[p, B]`, and L with rows divided by its diagonal `[p, p, B]`."""
+        _, _, beta, log_s2, ell, c = self._split(phi)
+        return beta, log_s2, ell, unit_lower_lanes(c, ell)
+
+    def position_of_mean_lanes(self, by_mean):
+        """The gradient by phi of what depends on it through the record's mean `[q, B]`."""
+        return jnp.pad(by_mean, ((0, self.dim - by_mean.shape[0]), (0, 0)))
+
+    def log_prior_and_grad_lanes(self, phi):
+        """log prior density up to a constant `[B]` and its gradient `[P, B]`."""
+        value, pull = jax.vjp(self.log_prior_lanes, phi)
+        return value, pull(jnp.ones_like(value))[0]
 
     def record_lanes(self, phi):
         """Mean m `[q, B]`, factor G `[q, q, B]` and covariance C `[q, q, B]` of one record."""
         mu, alpha, beta, log_s2, ell, c = self._split(phi)
-        lower = self._unit_lower_lanes(c, ell) * jnp.exp(ell)[:, None]
+        lower = unit_lower_lanes(c, ell) * jnp.exp(ell)[:, None]
         last = matvec_lanes(jnp.swapaxes(lower, 0, 1), beta)
         sigma = jnp.exp(0.5 * log_s2)
         g = jnp.concatenate(
@@ -238,12 +239,8 @@ class LinearRegression(LaneModel):
         offset = theta - self.theta_mean
         pulled = matvec_lanes(self.theta_precision, offset)
         quadratic = (offset * pulled).sum(0)
-        unit_lower = self._unit_lower_lanes(c, ell)
-        inverse = jnp.broadcast_to(jnp.eye(p, dtype=phi.dtype)[..., None], unit_lower.shape)
-        if p > 1:
-            strict = unit_lower - inverse
-            inverse = lax.fori_loop(0, p, lambda k, x: x - take(strict, k, 1)[:, None] * take(x, k, 0)[None], inverse)
-        inverse = inverse * jnp.exp(-ell)[None]  # L^{-1}
+        unit_lower = unit_lower_lanes(c, ell)
+        inverse = inverse_lower_lanes(unit_lower, ell)
         sigma_inverse = gram_lanes(inverse, inverse)
         shift = mu - self.x_mean
         scatter = self.psi + self.kappa[None, None] * shift[:, None] * shift[None]
@@ -278,9 +275,8 @@ class LinearRegression(LaneModel):
         precision, pulled, quadratic, unit_lower, inverse, sigma_inverse, shift, weighted = pieces
         by_theta = -precision[None] * pulled
         dc_c, dc_g = matmul_lanes(d_c, cov), matmul_lanes(d_c, g)
-        scale = jnp.exp(ell)
         d_lower = matmul_lanes(weighted, jnp.swapaxes(inverse, 0, 1))  # of -tr(psi' Sigma^{-1}) / 2 by L
-        d_lower = d_lower * scale[:, None] + 2.0 * (dc_g[:p, :p] + beta[:, None] * dc_g[p, :p][None]) * scale[:, None]
+        d_lower = d_lower + 2.0 * (dc_g[:p, :p] + beta[:, None] * dc_g[p, :p][None])
         d_mu = d_m[:p] - by_theta[0][None] * beta - self.kappa[None] * matvec_lanes(sigma_inverse, shift)
         d_alpha = d_m[p] + by_theta[0]
         d_beta = 2.0 * dc_c[p, :p] + by_theta[1:] - by_theta[0][None] * mu
@@ -289,11 +285,9 @@ class LinearRegression(LaneModel):
             - (0.5 * (p + 1.0) + self.sigma2_shape)
             + precision * (0.5 * quadratic + self.sigma2_scale)
         )
-        # row i of L is exp(ell_i) (c_i, 1, 0): d ell_i = sum_j (d / d L_ij) L_ij, d c_ij = (d / d L_ij) exp(ell_i)
-        d_ell = (d_lower * unit_lower).sum(1) - (self.nu + 1.0)[None]
-        parts = [d_mu, d_alpha[None], d_beta, d_log_s2[None], d_ell]
-        if p > 1:
-            parts.append(d_lower[below_diagonal(p)])
+        d_cov = pull_lower_lanes(d_lower, unit_lower, ell)
+        d_cov = d_cov.at[:p].add(-(self.nu + 1.0)[None])
+        parts = [d_mu, d_alpha[None], d_beta, d_log_s2[None], d_cov]
         return value + prior, jnp.concatenate(parts)
 
     def deviation_lanes(self, phi, normals):
@@ -309,10 +303,8 @@ class LinearRegression(LaneModel):
 
     # ---- one chain -----------------------------------------------------------------------------------------
     def prior_center(self):
-        p = self.p
         factor = jnp.linalg.cholesky(self.psi / self.nu)
-        ell = jnp.log(jnp.diagonal(factor))
-        c = (factor / jnp.diagonal(factor)[:, None])[below_diagonal(p)]
+        ell, c = coordinates(factor)
         alpha = self.theta_mean[0] + self.x_mean @ self.theta_mean[1:]
         log_s2 = jnp.log(self.sigma2_scale / self.sigma2_shape)
         return jnp.concatenate([self.x_mean, alpha[None], self.theta_mean[1:], log_s2[None], ell, c])
@@ -320,7 +312,7 @@ class LinearRegression(LaneModel):
     def prior_precision(self):
         """Closed form of minus the Hessian at `prior_center` (checked against `jax.hessian` in the tests)."""
         p = self.p
-        mu, _, beta, log_s2, ell, _ = self._split(self.prior_center())
+        mu, _, beta, log_s2, _, _ = self._split(self.prior_center())
         lower = jnp.linalg.cholesky(self.psi / self.nu)
         inverse = jnp.linalg.inv(lower)
         sigma_inverse = inverse.T @ inverse
@@ -332,15 +324,8 @@ class LinearRegression(LaneModel):
         out = zeros + jnp.exp(-log_s2) * jacobian.T @ self.theta_precision @ jacobian
         out = out.at[:p, :p].add(self.kappa * sigma_inverse)
         out = out.at[2 * p + 1, 2 * p + 1].add(self.sigma2_scale * jnp.exp(-log_s2))
-        # second order of nu/2 ||L^{-1} L0||^2: rows of L move along r_k
-        below_i, below_j = below_diagonal(p)
-        eye = jnp.eye(p, dtype=mu.dtype)
-        row = np.concatenate([np.arange(p), below_i])
-        moved = jnp.concatenate([lower, eye[below_j] * jnp.exp(ell)[below_i][:, None]])
-        curvature = self.nu * sigma_inverse[row][:, row] * (moved @ moved.T)
-        curvature = curvature + jnp.diag(jnp.where(np.arange(len(row)) < p, self.nu, jnp.zeros_like(self.nu)))
         start = 2 * p + 2
-        return out.at[start:, start:].add(curvature)
+        return out.at[start:, start:].add(curvature_at(lower, self.nu))
 
     def sample_prior(self, key: PRNGKeyArray):
         return simulation.sample_prior(self, key)

@@ -1,0 +1,163 @@
+"""Several data holders: releases of the same regression, each with its own records, bounds and noise, as one problem.
+
+Parties are disjoint: who is in one table is in no other. A record that is replaced stays with its party, so that the
+guarantee of all releases together is that of the weakest one (parallel composition, SPEC A17).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float64
+
+from dpjax.errors import InputError
+from dpjax.origin_statistic import OriginStatistic
+from dpjax.release import Release
+from dpjax.statistics import RegressionStatistic, Statistic
+
+
+@dataclass(frozen=True)
+class Parties:
+    """J releases in the form that a model takes.
+
+    statistic: of all of them, in common units, for reports; z, scale: `[J, D]`, each in its own release's units, 0 and
+    1 where an entry is absent; present `[J, D]`; records `[J]`; laplace `[J]`; centre, half `[J, q]`: a party's units
+    in common ones.
+    """
+
+    statistic: RegressionStatistic
+    z: Float64[np.ndarray, "J D"]
+    scale: Float64[np.ndarray, "J D"]
+    present: Float64[np.ndarray, "J D"]
+    records: Float64[np.ndarray, " J"]
+    laplace: Float64[np.ndarray, " J"]
+    centre: Float64[np.ndarray, "J q"]
+    half: Float64[np.ndarray, "J q"]
+
+    @property
+    def mechanism(self) -> str:
+        """Name of the noise for `dpjax.engine.Problems`: "laplace" as soon as one party's is."""
+        return "laplace" if self.laplace.any() else "gaussian"
+
+
+def release_files(paths: Sequence[str | os.PathLike | Any] | str | os.PathLike) -> list[Path]:
+    """The release files that are named, in the place of a folder all its .json files by name.
+
+    Raises:
+        InputError: a folder without any.
+    """
+    found = []
+    for path in [paths] if isinstance(paths, str | os.PathLike) else paths:
+        path = Path(path)
+        if path.is_dir():
+            inside = sorted(file for file in path.iterdir() if file.suffix == ".json")
+            if not inside:
+                raise InputError(f"folder {os.fspath(path)!r} holds no release file (*.json)")
+            found += inside
+        else:
+            found.append(path)
+    return found
+
+
+def load_parties(paths: Sequence[str | os.PathLike] | str | os.PathLike) -> list[Release]:
+    """Read and check the releases of all parties, files or folders of them.
+
+    Raises:
+        InputError: the first one that is not valid, by its name.
+    """
+    return [Release.load(path) for path in release_files(paths)]
+
+
+def gather(releases: Sequence[Release]) -> Parties:
+    """Put the releases of J parties together.
+
+    Raises:
+        InputError: they are not of the same regression (target, features, intercept, scaled or not), or their noise is
+            neither Laplace nor Gaussian; the message names the party by its number, from 1.
+    """
+    first = _regression(releases[0], 1)
+    for number, one in enumerate(releases[1:], start=2):
+        other = _regression(one, number)
+        for what, a, b in (
+            ("target", first.target, other.target),
+            ("features", list(first.features), list(other.features)),
+            ("an intercept", first.intercept, other.intercept),
+            ("scaling", first.scaling, other.scaling),
+            ("averaged", getattr(first, "averaged", 1), getattr(other, "averaged", 1)),
+        ):
+            if a != b:
+                raise InputError(f"parties 1 and {number} differ in {what}: {a!r} and {b!r}")
+    statistics = [_regression(one, k) for k, one in enumerate(releases, start=1)]
+    if first.moments or any(s.moments for s in statistics):
+        raise InputError("releases with third and fourth moments can only be fitted one by one")
+    common = common_statistic(statistics)
+    full = _whole(common)
+    z, scale, present = (np.full((len(releases), full.dim), fill) for fill in (0.0, 1.0, 0.0))
+    for j, one in enumerate(releases):
+        places = [full.names.index(name) for name in one.names]
+        z[j, places], scale[j, places], present[j, places] = one.z, one.scale, 1.0
+    centre, half = _units(statistics, common)
+    return Parties(
+        statistic=common, z=z, scale=scale, present=present, records=np.array([float(one.records) for one in releases]),
+        laplace=np.array([float(one.mechanism == "laplace") for one in releases]), centre=centre, half=half,
+    )  # fmt: skip
+
+
+def common_statistic(statistics: Sequence[RegressionStatistic]) -> RegressionStatistic:
+    """The statistic in whose units parameters are inferred and reported: the widest bounds of all parties."""
+    first = statistics[0]
+    if len(statistics) == 1:
+        return first
+    if isinstance(first, OriginStatistic):
+        squares = any(s.squares for s in statistics if isinstance(s, OriginStatistic))
+        if first.scaling is None:
+            return dataclasses.replace(first, bounds=None, norms=None, averaged=1, squares=squares)
+        top = np.max([s.largest for s in statistics if isinstance(s, OriginStatistic)], axis=0)
+        bounds = {name: (-value, value) for name, value in zip(first.variables, top.tolist(), strict=True)}
+        return dataclasses.replace(first, bounds=bounds, norms=None, averaged=1, squares=squares)
+    if first.scaling is None or any(s.bounds is None for s in statistics):
+        return dataclasses.replace(first, bounds=None) if first.scaling is None else first
+    pairs = [np.array([s.bounds[name] for s in statistics]) for name in first.variables]
+    bounds = {
+        name: (float(p[:, 0].min()), float(p[:, 1].max())) for name, p in zip(first.variables, pairs, strict=True)
+    }
+    return dataclasses.replace(first, bounds=bounds)
+
+
+def _units(statistics: Sequence[RegressionStatistic], common: RegressionStatistic) -> tuple[np.ndarray, np.ndarray]:
+    """Centre and half width of every party's units in the common ones `[J, q]`."""
+    (centre, half), own = _affine(common), [_affine(s) for s in statistics]
+    return np.array([(c - centre) / half for c, _ in own]), np.array([h / half for _, h in own])
+
+
+def _affine(statistic: RegressionStatistic) -> tuple[np.ndarray, np.ndarray]:
+    """(c, h) with which a variable r enters as (r - c) / h."""
+    q = statistic.p + 1
+    if isinstance(statistic, OriginStatistic):
+        return np.zeros(q), statistic.half
+    if statistic.scaling is None or statistic.bounds is None:
+        return np.zeros(q), np.ones(q)
+    low, high = np.array(list(statistic.bounds.values())).T
+    return low / 2 + high / 2, high / 2 - low / 2
+
+
+def _whole(statistic: RegressionStatistic) -> RegressionStatistic:
+    return dataclasses.replace(statistic, squares=True) if isinstance(statistic, OriginStatistic) else statistic
+
+
+def _regression(release: Release, number: int) -> RegressionStatistic:
+    statistic: Statistic = release.statistic
+    if not isinstance(statistic, RegressionStatistic):
+        raise InputError(f"several releases must be of a linear-regression; party {number} released {release.kind}")
+    if release.mechanism not in ("laplace", "gaussian"):
+        raise InputError(f"party {number}: noise must be laplace or gaussian, got {release.mechanism!r}")
+    return statistic
+
+
+__all__ = ["Parties", "common_statistic", "gather", "load_parties", "release_files"]

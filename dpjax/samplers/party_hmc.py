@@ -1,0 +1,313 @@
+"""HMC over the parameters and the exact sums of all parties: `collapsed` for several data holders (`PartySums`).
+
+Nothing is augmented, neither records nor the variances of Laplace noise: an evaluation costs O(q^3) for every party.
+Metric: Gauss-Newton, the prior's precision plus J' J with J the derivative of the sums in units of the noise, averaged
+over places that the chains have been to. A party's sums depend on its own latent variables a_j and the parameters only,
+so that the metric is an arrow,
+    [ K    C_1 C_2 ... ]        B_j = I + J_aj' J_aj,  C_j = J_j' J_aj,  K = Lambda_0 + sum_j J_j' J_j,
+    [ C_1' B_1         ]
+    [ C_2'     B_2     ]
+and is factored party by party: R_j = chol(B_j)^{-1}, Q_j = R_j C_j', R = chol(K - sum_j Q_j' Q_j)^{-1}. The metric is
+learned in warm-up and then fixed; a step takes products with these factors only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Bool, Float
+
+from ..errors import InputError
+from ..kernels.streams import normals_and_uniforms_lanes
+from ..kernels.symmetric import (
+    SWEEP_UP_TO,
+    gram_lanes,
+    inverse_cholesky,
+    matmul_lanes,
+    matvec_lanes,
+    matvec_transposed_lanes,
+)
+from ..models.base import Model, Observed
+from ..models.party_sums import PartySums
+from .base import KEY_BLOCK, Draw
+from .collapsed import DIVERGENCE, LAUNCH_ERROR
+
+#: Iterations between changes of the metric.
+WINDOW = KEY_BLOCK
+#: Directions of a derivative that are taken side by side.
+SIDE_BY_SIDE = 64
+
+
+class Arrow(NamedTuple):
+    """Factors of the metric: R `[P, P, B]`, R_j `[D, D, J * B]`, Q_j `[D, P, J * B]`."""
+
+    parameters: Float[Array, "P P B"]
+    latent: Float[Array, "D D JB"]
+    across: Float[Array, "D P JB"]
+
+
+class PartyState(NamedTuple):
+    """Position `[P, B]`; log step size and its sum over the window `[B]`; step size of the draws `[B]`; metric and the
+    sums K, B, C behind it with how many windows they hold."""
+
+    position: Float[Array, "P B"]
+    log_step: Float[Array, " B"]
+    log_step_sum: Float[Array, " B"]
+    step_size: Float[Array, " B"]
+    arrow: Arrow
+    learned: tuple[Float[Array, "P P B"], Float[Array, "D D JB"], Float[Array, "D P JB"]]
+
+
+def _inverse_cholesky(a):
+    """As `inverse_cholesky.lanes`; by LAPACK where the matrix is large."""
+    if a.shape[0] <= SWEEP_UP_TO:
+        return inverse_cholesky.lanes(a)
+    first = jnp.moveaxis(a, -1, 0)
+    lower = jnp.linalg.cholesky(first)
+    eye = jnp.broadcast_to(jnp.eye(a.shape[0], dtype=a.dtype), first.shape)
+    return jnp.moveaxis(lax.linalg.triangular_solve(lower, eye, left_side=True, lower=True), 0, -1)
+
+
+def factor_lanes(model: PartySums, inner, latent, across) -> Arrow:
+    """The factors of the metric with K = inner `[P, P, B]`, B_j = latent `[D, D, J * B]`, C_j' = across
+    `[D, P, J * B]`."""
+    r = _inverse_cholesky(latent)
+    q = matmul_lanes(r, across)
+    schur = inner - model.over_parties(gram_lanes(q, q))
+    return Arrow(_inverse_cholesky(schur), r, q)
+
+
+def velocity_lanes(model: PartySums, arrow: Arrow, u):
+    """M^{-1/2} u: a step in position from one in whitened coordinates `[P, B]`."""
+    first = matvec_transposed_lanes(arrow.parameters, u[: model.base.dim])
+    own = model.by_party(u[model.base.dim :], model.latent_dim)
+    own = own - matvec_lanes(arrow.across, model.to_parties(first))
+    return jnp.concatenate([first, model.stacked(matvec_transposed_lanes(arrow.latent, own))])
+
+
+def force_lanes(model: PartySums, arrow: Arrow, gradient):
+    """M^{-1/2}' g: the gradient in whitened coordinates `[P, B]`."""
+    own = matvec_lanes(arrow.latent, model.by_party(gradient[model.base.dim :], model.latent_dim))
+    first = gradient[: model.base.dim] - model.over_parties(matvec_transposed_lanes(arrow.across, own))
+    return jnp.concatenate([matvec_lanes(arrow.parameters, first), model.stacked(own)])
+
+
+def curvature_lanes(model: PartySums, observed: Observed, position, wider=None):
+    """J' J of the sums in units of the noise: K - Lambda_0, B_j - I and C_j' (see `Arrow`)."""
+    work, dim, size = observed.root_n_over_b.dtype, model.base.dim, model.latent_dim
+    x = position.astype(work)
+    scale = model.information_lanes(x, observed)
+    if wider is not None:
+        scale = scale / model.to_parties(wider)[None]
+    function = lambda y: model.sums_lanes(y) * scale
+
+    def directions(tangents):
+        """Derivatives along `[N, P]` directions: `[D, N, J * B]`."""
+        along = lambda t: jax.jvp(function, (x,), (jnp.broadcast_to(t[:, None], x.shape),))[1]
+        if tangents.shape[0] <= SIDE_BY_SIDE:
+            out = jax.vmap(along)(tangents)
+        else:
+            out = lax.map(along, tangents, batch_size=SIDE_BY_SIDE)
+        return jnp.swapaxes(out, 0, 1)
+
+    by_parameters = directions(jnp.eye(dim, model.dim, dtype=work))
+    # latent variable i of every party at once: a party's sums depend on its own only
+    every = np.tile(np.eye(size), (1, model.parties))
+    by_latent = directions(jnp.asarray(np.concatenate([np.zeros((size, dim)), every], 1), work))
+    inner = model.over_parties(gram_lanes(by_parameters, by_parameters))
+    return inner, gram_lanes(by_latent, by_latent), gram_lanes(by_latent, by_parameters)
+
+
+@dataclass(frozen=True)
+class PartyHmc:
+    """Settings of the sampler (static).
+
+    leapfrogs: steps per trajectory (None: by dimension); warmup: adaptation iterations, a multiple of `WINDOW`;
+    mode_steps: damped Gauss-Newton steps from the prior's centre before it; target: acceptance rate aimed at; jitter:
+    relative half-width of the uniform step-size jitter; dispersion: times the usual momentum with which chains leave
+    the mode.
+    """
+
+    leapfrogs: int | None = None
+    warmup: int = 200
+    mode_steps: int = 30
+    target: float = 0.8
+    jitter: float = 0.3
+    dispersion: float = 1.5
+    float64: bool = False
+    name: str = "collapsed"
+
+    def __post_init__(self):
+        if (self.leapfrogs is not None and self.leapfrogs < 1) or self.mode_steps < 2:
+            raise InputError("leapfrogs must be at least 1 and mode_steps at least 2")
+        if self.warmup % WINDOW or self.warmup < 5 * WINDOW:
+            raise InputError(f"warmup must be a multiple of {WINDOW}, at least {5 * WINDOW}; got {self.warmup}")
+        if not 0.0 < self.target < 1.0 or not 0.0 <= self.jitter < 1.0 or not 0.0 <= self.dispersion < float("inf"):
+            raise InputError("target must lie in (0, 1), jitter in [0, 1) and dispersion be finite, at least 0")
+
+    @property
+    def warmup_iterations(self) -> int:
+        return self.warmup
+
+    def leapfrogs_for(self, dim: int) -> int:
+        """Steps per trajectory at this many coordinates: the step size falls with the fourth root of them."""
+        return self.leapfrogs or max(4, round(1.3 * dim**0.25))
+
+    def longest_step(self, dim: int) -> float:
+        """Bound on the step size: a longer trajectory turns back."""
+        return 2.2 / self.leapfrogs_for(dim) * 1.2
+
+    # ---- one iteration -------------------------------------------------------------------------------------
+    def _propose_lanes(self, model, observed, arrow, position, momentum, step_size, steps, cooling=None):
+        """Leapfrog trajectory in whitened coordinates: position, log densities at both ends, log Metropolis ratio."""
+        zero = jnp.zeros_like(step_size)
+
+        def body(s, carry):
+            x, u, end, start = carry
+            # one copy of the gradient in the compiled loop: step 0 moves nothing and only opens the half kick
+            drift = jnp.where(s == 0, zero, step_size)[None]
+            x = x + (drift * velocity_lanes(model, arrow, u)).astype(x.dtype)
+            end, gradient = model.log_density_and_grad_lanes(x, cooling, observed)
+            end, gradient = end.astype(zero.dtype), gradient.astype(zero.dtype)
+            kick = jnp.where((s == 0) | (s == steps), 0.5 * step_size, step_size)[None]
+            return x, u + kick * force_lanes(model, arrow, gradient), end, jnp.where(s == 0, end, start)
+
+        x, u, end, start = lax.fori_loop(0, steps + 1, body, (position, momentum, zero, zero))
+        ratio = end - start - 0.5 * ((u * u).sum(0) - (momentum * momentum).sum(0))
+        return x, start, end, jnp.where(jnp.isfinite(ratio), ratio, jnp.full_like(ratio, -jnp.inf))
+
+    # ---- the engine's view ---------------------------------------------------------------------------------
+    def init_lanes(self, model: Model, observed: Observed, keys, chains: int) -> PartyState:
+        assert isinstance(model, PartySums)
+        work = observed.root_n_over_b.dtype
+        # chains start from one place: the search is done once for each problem
+        lanes = observed.z.shape[-1] // chains
+        one, seen = jax.tree.map(lambda x: x[..., :lanes], (model, observed))
+        prior = jax.vmap(lambda m: m.prior_precision(), in_axes=-1, out_axes=-1)(one).astype(work)
+        start = jax.vmap(lambda m: m.prior_center(), in_axes=-1, out_axes=-1)(one).astype(observed.z.dtype)
+        position, learned = self._mode_lanes(one, seen, start, prior)
+        zero = jnp.zeros(lanes, work)
+        state = PartyState(position, zero - 1.0, zero, zero + 0.3, factor_lanes(one, *learned), learned)
+        return jax.tree.map(lambda x: _to_chains(x, lanes, chains), state)
+
+    def _mode_lanes(self, model, observed, position, prior):
+        """Damped Gauss-Newton search; the noise narrows in its first half from what was missed to what it is."""
+        missed = jnp.abs(model.noise_lanes(position, observed)).max(0)
+        missed = missed.reshape(model.parties, -1).max(0).astype(prior.dtype)
+        widening = jnp.log(jnp.maximum(missed, 1.0))
+        zero = jnp.zeros_like(widening)
+        momentum = jnp.zeros(position.shape, prior.dtype)
+
+        def search(carry, index):
+            position, log_step = carry
+            heat = jnp.clip(1.0 - index.astype(zero.dtype) / (0.6 * self.mode_steps), 0.0, 1.0)
+            wider = jnp.exp(heat * widening)
+            learned = _with_prior(model, prior, curvature_lanes(model, observed, position, wider))
+            arrow = factor_lanes(model, *learned)
+            moved, start, end, _ = self._propose_lanes(
+                model, observed, arrow, position, momentum, jnp.exp(log_step), 1, wider
+            )
+            gain = end - start
+            uphill = jnp.isfinite(gain) & (gain > 0)
+            # a leapfrog step of sqrt(2) from rest is the whole Gauss-Newton step
+            log_step = jnp.clip(log_step + jnp.where(uphill, 0.3, -1.0).astype(zero.dtype), -6.0, 0.3465)
+            return (jnp.where(uphill[None], moved, position), log_step), None
+
+        position = lax.scan(search, (position, zero), jnp.arange(self.mode_steps, dtype=jnp.int32))[0][0]
+        return position, _with_prior(model, prior, curvature_lanes(model, observed, position))
+
+    def iterate_lanes(self, model, observed, carry: PartyState, keys, index, chains: int) -> tuple[PartyState, Draw]:
+        position, log_step = carry.position, carry.log_step
+        work = log_step.dtype
+        launching, warming = index == 0, index < self.warmup
+        steps = self.leapfrogs_for(model.dim)
+        momentum, uniforms = normals_and_uniforms_lanes(keys, model.dim, 2, work)
+        jittered = 1.0 + self.jitter * (2.0 * uniforms[0] - 1.0)
+        step_size = jnp.where(warming, jnp.exp(log_step), carry.step_size) * jittered
+        # chains leave the mode in their own directions: a quarter turn from rest is a draw around it
+        step_size = jnp.where(launching, jnp.full_like(step_size, np.pi / 2 / steps), step_size)
+        kick = jnp.where(launching, self.dispersion, 1.0).astype(work)
+        end, _, _, ratio = self._propose_lanes(
+            model, observed, carry.arrow, position, momentum * kick, step_size, steps
+        )
+        acceptance = jnp.exp(jnp.minimum(ratio, 0.0))
+        accepted = jnp.where(launching, ratio > LAUNCH_ERROR, uniforms[1] < acceptance)
+        position = jnp.where(accepted[None], end, position)
+        gain = 2.0 / (index.astype(work) + 4.0) ** 0.7
+        longest = float(np.log(self.longest_step(model.dim)))
+        learned = jnp.clip(log_step + gain * (acceptance - self.target), -6.0, longest)
+        log_step = jnp.where(warming, _pooled(learned, chains), log_step)
+        draw = Draw(model.report_lanes(position).astype(work), acceptance, ratio < DIVERGENCE)
+        return carry._replace(position=position, log_step=log_step, log_step_sum=carry.log_step_sum + log_step), draw
+
+    def position_lanes(self, carry: PartyState) -> Float[Array, "P B"]:
+        return carry.position
+
+    def adapt_lanes(self, model, observed, carry: PartyState, positions, done, chains: int) -> PartyState:
+        """After a window of warm-up: its step size, and the metric of all windows but the first and the last two."""
+        lanes = carry.position.shape[-1] // chains
+        first = jax.tree.map(lambda x: x[..., :lanes], model)
+
+        def learn(carry: PartyState) -> PartyState:
+            seen = curvature_lanes(model, observed, carry.position)
+            seen = tuple(_chain_mean(x, chains, lanes) for x in seen)
+            prior = jax.vmap(lambda m: m.prior_precision(), in_axes=-1, out_axes=-1)(first).astype(seen[0].dtype)
+            new = _with_prior(first, prior, seen)
+            old = tuple(_first_chain(x, chains, lanes) for x in carry.learned)
+            # the mode's own curvature counts until the chains have been elsewhere
+            number = (done // WINDOW).astype(new[0].dtype)
+            weight = jnp.where(number <= 2, 1.0, 1.0 / (number - 1.0)).astype(new[0].dtype)
+            mixed = tuple(a + weight * (b - a) for a, b in zip(old, new, strict=True))
+            arrow = factor_lanes(first, *mixed)
+            return carry._replace(
+                arrow=jax.tree.map(lambda x: _to_chains(x, lanes, chains), arrow),
+                learned=tuple(_to_chains(x, lanes, chains) for x in mixed),
+            )
+
+        def window(carry: PartyState) -> PartyState:
+            step_size = jnp.exp(carry.log_step_sum / WINDOW)
+            carry = carry._replace(step_size=step_size, log_step_sum=jnp.zeros_like(carry.log_step_sum))
+            return lax.cond(done <= self.warmup - 3 * WINDOW, learn, lambda c: c, carry)
+
+        return lax.cond(done <= self.warmup, window, lambda c: c, carry)
+
+    def finite_lanes(self, carry: PartyState) -> Bool[Array, " B"]:
+        return jnp.isfinite(carry.position).all(0)
+
+
+# ---- lanes of chains (outermost), of parties, of problems --------------------------------------------------------
+def _with_prior(model: PartySums, prior, curvature) -> tuple[Any, Any, Any]:
+    inner, latent, across = curvature
+    eye = jnp.eye(latent.shape[0], dtype=latent.dtype)[..., None]
+    return prior + inner, latent + eye, across
+
+
+def _pooled(x, chains: int):
+    """Mean over a problem's chains, given to each of them `[B]`."""
+    return jnp.tile(x.reshape(chains, -1).mean(0), chains)
+
+
+def _to_chains(x, lanes: int, chains: int):
+    """`[..., T]` or `[..., J * T]` for every chain: `[..., C * T]` or `[..., J * C * T]`."""
+    parties = x.shape[-1] // lanes
+    split = jnp.broadcast_to(x.reshape(*x.shape[:-1], parties, 1, lanes), (*x.shape[:-1], parties, chains, lanes))
+    return split.reshape(*x.shape[:-1], parties * chains * lanes)
+
+
+def _by_chain(x, chains: int, lanes: int):
+    return x.reshape(*x.shape[:-1], -1, chains, lanes)
+
+
+def _chain_mean(x, chains: int, lanes: int):
+    """Inverse of `_to_chains`, by the mean over chains."""
+    return _by_chain(x, chains, lanes).mean(-2).reshape(*x.shape[:-1], -1)
+
+
+def _first_chain(x, chains: int, lanes: int):
+    """Inverse of `_to_chains` where chains are equal."""
+    return _by_chain(x, chains, lanes)[..., 0, :].reshape(*x.shape[:-1], -1)
