@@ -22,10 +22,13 @@ BUILTIN = ("diabetes",)
 #: Keys of [calibration] that say what is simulated: arguments of `dpjax.study_design.study_design`.
 DESIGN = (
     "model", "features", "bounds", "rule", "categories", "released", "options", "mechanism", "delta", "sensitivity",
-    "simulate", "clip", "moments", "moments_share",
+    "simulate", "clip", "moments", "moments_share", "intercept", "parties", "squares",
 )  # fmt: skip
 #: Keys that were added after folders had been made, with their defaults.
-LATER = {"moments": False, "moments_share": None}
+LATER = {
+    "moments": False, "moments_share": None, "intercept": True, "parties": 1, "squares": None, "norms": None,
+    "averaged": None,
+}  # fmt: skip
 LARGEST_RECORDS = 2**53  # as a float still exact
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -62,13 +65,18 @@ class ReleaseSection(_Strict, frozen=True):
     adjacency: str = "replace-one"
     moments: bool = False
     moments_share: float | None = None
+    intercept: bool = True
+    squares: bool | None = None
+    norms: dict[str, float] | None = None
+    averaged: int | None = None
 
     @property
     def arguments(self) -> dict[str, Any]:
         """What is given, as keyword arguments of `dpjax.release`."""
         given = {name: getattr(self, name) for name in self.__struct_fields__ if name not in ("file", "options")}
-        if not self.moments:
-            del given["moments"]
+        for name in ("moments", "intercept"):
+            if given[name] == LATER[name]:
+                del given[name]
         return {name: value for name, value in given.items() if value is not None} | self.options
 
     @property
@@ -123,6 +131,9 @@ class CalibrationSection(_Strict, frozen=True):
     clip: bool = False
     moments: bool = False
     moments_share: float | None = None
+    intercept: bool = True
+    parties: int = 1
+    squares: bool | None = None
     chains: int = 2
     draws: int = 500
     thin: int | None = None

@@ -19,6 +19,7 @@ from .methods import check_seed, method_named, run_method
 from .simulation import Study, positive, whole
 from .statistics import RegressionStatistic, split_name
 from .study_design import study_design
+from .views import conjugate
 
 #: Draws of the non-private posterior per problem, behind the MMD.
 NON_PRIVATE_DRAWS = 60
@@ -143,6 +144,9 @@ def calibrate(
     clip: bool = False,
     moments: bool = False,
     moments_share: float | None = None,
+    intercept: bool = True,
+    parties: int = 1,
+    squares: bool | None = None,
     chains: int = 2,
     draws: int = 500,
     thin: int | None = None,
@@ -161,7 +165,7 @@ def calibrate(
         trials: simulated data sets per combination.
         method: one of `dpjax.methods.METHODS`; None is the model's default.
         features, bounds, rule, categories, released, options, mechanism, delta, sensitivity, prior, simulate, clip,
-            moments, moments_share: what is simulated; `dpjax.study_design.study_design` explains them, with defaults.
+            moments, moments_share, intercept, parties, squares: what is simulated; `dpjax.study_design.study_design` explains them, with defaults.
         chains, draws, thin, chains_per_batch, devices, progress: of the run (`dpjax.engine.run_chains`).
         stream: keep running sums only: memory does not grow with the number of draws.
         mmd: report the MMD to the non-private posterior (not when streaming).
@@ -185,7 +189,7 @@ def calibrate(
     design = study_design(
         model, features=features, bounds=bounds, rule=rule, categories=categories, released=released, options=options,
         mechanism=mechanism, delta=delta, sensitivity=sensitivity, prior=prior, simulate=simulate, clip=clip,
-        moments=moments, moments_share=moments_share,
+        moments=moments, moments_share=moments_share, intercept=intercept, parties=parties, squares=squares,
     )  # fmt: skip
     method = design.default_method() if method is None else method
     design.check(cells, [method])  # before the simulation, which takes a while
@@ -235,7 +239,7 @@ def calibrate_study(
         progress=progress,
         checkpoint=checkpoint,
     )
-    if mmd and not stream and non_private is None and method != "non-private":
+    if mmd and not stream and non_private is None and method != "non-private" and has_non_private(study):
         non_private = non_private_draws(study, seed)
     if stream or not mmd or method == "non-private":
         non_private = None
@@ -296,6 +300,11 @@ def calibrate_study(
     )
 
 
+def has_non_private(study: Study) -> bool:
+    """Whether the non-private posterior of the study's model can be drawn (its prior is conjugate)."""
+    return not isinstance(conjugate(study.problems), str)
+
+
 def non_private_draws(study: Study, seed: int = 0) -> np.ndarray:
     """Draws of the non-private posterior of every problem, for the MMD `[T, 2, NON_PRIVATE_DRAWS, K]`."""
     run = run_method("non-private", study.problems, seed=seed + 2, chains=2, draws=NON_PRIVATE_DRAWS, rerun=False)
@@ -348,4 +357,4 @@ def _several(name: str, value: Any) -> list:
     return list(value) if isinstance(value, Sequence | np.ndarray) else [value]
 
 
-__all__ = ["Calibration", "calibrate", "calibrate_study", "non_private_draws"]
+__all__ = ["Calibration", "calibrate", "calibrate_study", "has_non_private", "non_private_draws"]

@@ -83,7 +83,9 @@ for _command in (release, check, predict, run, precompile):
 
 @app.command()
 def fit(
-    releases: Annotated[list[Path], typer.Argument(metavar="RELEASE.json", help="A release file.")],
+    releases: Annotated[
+        list[Path], typer.Argument(metavar="RELEASE.json", help="A release file, or a folder of them.")
+    ],
     method: Method = None,
     prior: Prior = None,
     chains: Chains = 4,
@@ -100,17 +102,18 @@ def fit(
     platform: Platform = None,
     quiet: Quiet = False,
 ) -> int:
-    """Posterior given a release, the noise accounted for.
+    """Posterior given a release, the noise accounted for; or given those of several parties, files or a folder.
 
     \b
     Example:
       dpjax fit release.json --output posterior.nc --json summary.json
+      dpjax fit hospitals/ --output posterior.nc
     """
     options.check_outputs([output, json], [*releases, *([prior] if prior else [])], force, [figure])
     from dpjax.errors import require
-    from dpjax.release import Release
+    from dpjax.parties import load_parties
 
-    read = [Release.load(path) for path in releases]  # before JAX is loaded: a bad file is said at once
+    read = load_parties(releases)  # before JAX is loaded: a bad file is said at once
     options.prepare(devices, platform, quiet)
     if output is not None:
         for package in ("arviz", "h5netcdf"):
@@ -190,6 +193,14 @@ def calibrate(
     moments_share: Annotated[
         float | None, typer.Option(help="Share of epsilon that the moments get, inside (0, 1); 0.5 if left out.")
     ] = None,
+    intercept: Annotated[
+        bool, typer.Option("--intercept/--no-intercept", help="Without: regressions through the origin.")
+    ] = True,
+    parties: Annotated[int, typer.Option(metavar="J", help="Parties that share the records evenly.")] = 1,
+    squares: Annotated[
+        bool | None,
+        typer.Option("--squares/--no-squares", help="Without an intercept: release the target's squares too."),
+    ] = None,
     chains: Chains = 2,
     draws: Draws = 500,
     thin: Thin = None,
@@ -246,6 +257,9 @@ def calibrate(
         clip=clip,
         moments=moments,
         moments_share=moments_share,
+        intercept=intercept,
+        parties=parties,
+        squares=squares,
         chains=chains,
         draws=draws,
         thin=thin,

@@ -12,16 +12,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from ._budget import checked_share
-from ._problems import make_problems
+from ._problems import make_problems, party_problems
 from .engine import Problems, precision
 from .errors import InputError
 from .families import Family
 from .kinds import check_options, simulated_statistic
 from .mechanisms import MECHANISMS, noise_scales
 from .methods import default_method, method_named
-from .models import KnownCovariates, LinearRegression, Model, model_for
+from .models import KnownCovariates, LinearRegression, Model, OriginRegression, PartySums, model_for
 from .models._making import family_prior
 from .models.covariate_laws import marginal_moments
+from .origin_statistic import OriginStatistic
 from .simulation import LAWS, Study, check_simulation, noise_scale, positive, simulate_study
 from .statistics import MOMENTS_SHARE, RegressionStatistic, Statistic
 from .views import KNOWN
@@ -40,7 +41,8 @@ class StudyDesign:
 
     statistic: what is summed, with its bounds in the units of the model; model: prior and sampling law; mechanism,
     delta, sensitivity (in the mechanism's norm): the noise; simulate: one of `dpjax.simulation.LAWS`; share: of
-    epsilon, for the moments of a regression that releases them.
+    epsilon, for the moments of a regression that releases them. Several parties share the records evenly, all with the
+    same bounds and noise; their model is a `PartySums`.
     """
 
     statistic: Statistic
@@ -50,6 +52,11 @@ class StudyDesign:
     sensitivity: float
     simulate: str
     share: float | None = None
+
+    @property
+    def parties(self) -> int:
+        """Number of parties."""
+        return self.model.parties if isinstance(self.model, PartySums) else 1
 
     @property
     def moments(self) -> bool:
@@ -71,12 +78,17 @@ class StudyDesign:
             "delta": self.delta,
             "adjacency": ADJACENCY,
             **({"moments_share": self.share} if self.moments else {}),
+            **({"parties": self.parties} if isinstance(self.model, PartySums) else {}),
         }
 
     def describe(self) -> str:
         """One line: what is summed, with which bounds and which sensitivity."""
         bounds = self.statistic.column_bounds or {}
         parts = [self.statistic.kind]
+        if isinstance(self.statistic, OriginStatistic):
+            parts.append("through the origin" + ("" if self.statistic.squares else " without the target's squares"))
+        if self.parties > 1:
+            parts.append(f"{self.parties} parties with equal shares of the records")
         if self.statistic.truncation is not None:
             parts.append(f"rule {self.statistic.truncation['rule']}")
         parts += [f"bounds of {name} {lo:.6g}:{hi:.6g}" for name, (lo, hi) in bounds.items()]
@@ -101,6 +113,8 @@ class StudyDesign:
             InputError: the first of them.
         """
         for records, epsilon in cells:
+            if records % self.parties:
+                raise InputError(f"records must be a multiple of the {self.parties} parties; got {records}")
             z = np.full((1, self.model.statistic_dim), 2.0 * records)
             try:
                 problem = self._problems(z, np.array([float(records)]), np.array([epsilon]), np.zeros_like(z))
@@ -151,6 +165,8 @@ class StudyDesign:
             split = {e: self._scales(e) for e in each}
             drawn = np.array([split[e] for e in epsilon.tolist()])
         z = exact + noise
+        if isinstance(model, PartySums):
+            return self._of_parties(model, z, exact, n, scale)
         made = make_problems(z, n, drawn, model, mechanism, statistic=statistic, exact=exact, untruncated=z)
         if self.moments:
             usual = slice(0, made.z.shape[1])
@@ -158,6 +174,16 @@ class StudyDesign:
             whole = made.exact + noise[:, usual] * (scale / drawn[:, usual])
             made = replace(made, z=whole, scale=np.broadcast_to(scale, whole.shape), untruncated=whole)
         return replace(made, views=dict(made.views) | self._marginal(made))
+
+    def _of_parties(self, model: PartySums, z, exact, n, scale) -> Problems:
+        split = lambda x: x.reshape(len(x), model.parties, model.entries)
+        squares = not isinstance(self.statistic, OriginStatistic) or self.statistic.squares
+        present = np.ones(model.entries)
+        present[-1] = float(squares)
+        return party_problems(
+            split(z), n[:, None] / model.parties, scale[:, :, None], model.base,
+            laplace=float(self.mechanism != "gaussian"), present=present, exact=split(exact), untruncated=split(z),
+        )  # fmt: skip
 
     def _marginal(self, problems: Problems) -> dict[str, Problems]:
         """The view of the paper's Gibbs-SS-Prior: moments of a hierarchical law as if they were a fixed one's."""
@@ -187,6 +213,9 @@ def study_design(
     clip: bool = False,
     moments: bool = False,
     moments_share: float | None = None,
+    intercept: bool = True,
+    parties: int = 1,
+    squares: bool | None = None,
 ) -> StudyDesign:
     """Check and put together what a study simulates.
 
@@ -208,6 +237,9 @@ def study_design(
             the features; simulate is then also one of "normal", "uniform", "skewed", the law of the covariates.
         moments_share: share of epsilon that the moments get (0.5 if None, as in S0); the other methods get releases
             without moments for the whole epsilon.
+        intercept: False for regressions through the origin.
+        parties: number of parties that share the records of a regression evenly.
+        squares: without an intercept: whether the sums of y^2 are released too (True if None).
 
     Raises:
         InputError: an argument that is missing, has no place in this model, or a wrong value.
@@ -227,6 +259,12 @@ def study_design(
     share = (
         checked_share(MOMENTS_SHARE if moments_share is None else moments_share, "moments_share") if moments else None
     )
+    if isinstance(parties, bool) or not isinstance(parties, int) or parties < 1:
+        raise InputError(f"parties must be a whole number, at least 1; got {parties!r}")
+    if not intercept:
+        chosen["intercept"] = False
+    if squares is not None:
+        chosen["squares"] = squares
     statistic = simulated_statistic(
         model,
         features=features,
@@ -235,6 +273,14 @@ def study_design(
         **{name: value for name, value in chosen.items() if value is not None},
     )
     inferred = model_for(statistic, prior, default="calibration")
+    if parties > 1 and not isinstance(inferred, LinearRegression | OriginRegression):
+        raise InputError(
+            f"parties = {parties} is for regressions with normal covariates of unknown mean and covariance"
+        )
+    if parties > 1 or isinstance(inferred, OriginRegression):
+        if moments or clip or simulate != "exact":
+            raise InputError("studies of parties or without an intercept are simulated exactly, without moments")
+        inferred = PartySums.create(inferred, np.ones(parties), laplace=float(mechanism != "gaussian"))
     law = "clipped" if clip else simulate
     check_simulation(inferred, law)
     noise = MECHANISMS[mechanism]

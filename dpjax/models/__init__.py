@@ -7,6 +7,7 @@ from .family import FamilyModel
 from .free_moments import FreeMoments
 from .known_covariates import KnownCovariates
 from .linear_regression import LinearRegression
+from .matrix_sums import MatrixSums
 from .multinomial import Multinomial
 from .origin_regression import OriginRegression
 from .party_sums import PartySums
@@ -17,6 +18,7 @@ __all__ = [
     "FreeMoments",
     "KnownCovariates",
     "LinearRegression",
+    "MatrixSums",
     "Model",
     "Multinomial",
     "Observed",

@@ -368,7 +368,7 @@ class PartySums(LaneModel):
         return jnp.concatenate([first, jnp.zeros(self.parties * self.latent_dim, first.dtype)])
 
     def simulate(self, key: PRNGKeyArray, phi, n):
-        """Exact sums of all parties `[J * D]`, drawn without their records (n is known by party)."""
+        """Exact sums of all parties `[J * D]`, drawn without their records; n records in all, shared as `records` are."""
         m, g, _ = (x[..., 0] for x in self.base.record_lanes(phi[: self.base.dim, None]))
 
         def party(key, records, centre, half):
@@ -379,7 +379,8 @@ class PartySums(LaneModel):
             return second[i, j]
 
         keys = jax.random.split(key, self.parties)
-        sums = jax.vmap(party)(keys, *(x.astype(phi.dtype) for x in (self.records, self.centre, self.half))).reshape(-1)
+        records, centre, half = (x.astype(phi.dtype) for x in (self.records, self.centre, self.half))
+        sums = jax.vmap(party)(keys, records * (n / records.sum()), centre, half).reshape(-1)
         return sums, sums
 
 

@@ -190,13 +190,16 @@ class PartyHmc:
         one, seen = jax.tree.map(lambda x: x[..., :lanes], (model, observed))
         prior = jax.vmap(lambda m: m.prior_precision(), in_axes=-1, out_axes=-1)(one).astype(work)
         start = jax.vmap(lambda m: m.prior_center(), in_axes=-1, out_axes=-1)(one).astype(observed.z.dtype)
-        position, learned = self._mode_lanes(one, seen, start, prior)
+        position, _, (learned, arrow) = self._mode_lanes(one, seen, start, prior)
         zero = jnp.zeros(lanes, work)
-        state = PartyState(position, zero - 1.0, zero, zero + 0.3, factor_lanes(one, *learned), learned)
+        state = PartyState(position, zero - 1.0, zero, zero + 0.3, arrow, learned)
         return jax.tree.map(lambda x: _to_chains(x, lanes, chains), state)
 
     def _mode_lanes(self, model, observed, position, prior):
-        """Damped Gauss-Newton search; the noise narrows in its first half from what was missed to what it is."""
+        """Damped Gauss-Newton search; the noise narrows in its first half from what was missed to what it is.
+
+        Returns position, log step and (K, B, C and their factors).
+        """
         missed = jnp.abs(model.noise_lanes(position, observed)).max(0)
         missed = missed.reshape(model.parties, -1).max(0).astype(prior.dtype)
         widening = jnp.log(jnp.maximum(missed, 1.0))
@@ -204,7 +207,7 @@ class PartyHmc:
         momentum = jnp.zeros(position.shape, prior.dtype)
 
         def search(carry, index):
-            position, log_step = carry
+            position, log_step, _ = carry
             heat = jnp.clip(1.0 - index.astype(zero.dtype) / (0.6 * self.mode_steps), 0.0, 1.0)
             wider = jnp.exp(heat * widening)
             learned = _with_prior(model, prior, curvature_lanes(model, observed, position, wider))
@@ -216,10 +219,18 @@ class PartyHmc:
             uphill = jnp.isfinite(gain) & (gain > 0)
             # a leapfrog step of sqrt(2) from rest is the whole Gauss-Newton step
             log_step = jnp.clip(log_step + jnp.where(uphill, 0.3, -1.0).astype(zero.dtype), -6.0, 0.3465)
-            return (jnp.where(uphill[None], moved, position), log_step), None
+            return (jnp.where(uphill[None], moved, position), log_step, (learned, arrow)), None
 
-        position = lax.scan(search, (position, zero), jnp.arange(self.mode_steps, dtype=jnp.int32))[0][0]
-        return position, _with_prior(model, prior, curvature_lanes(model, observed, position))
+        # the last step's metric, one step short of the mode, serves until the chains have moved
+        size, parties = model.latent_dim, model.parties
+        lanes, dim, dtype = position.shape[-1], model.base.dim, prior.dtype
+        empty = (
+            jnp.zeros((dim, dim, lanes), dtype),
+            jnp.zeros((size, size, parties * lanes), dtype),
+            jnp.zeros((size, dim, parties * lanes), dtype),
+        )
+        start = (position, zero, (empty, Arrow(*empty)))
+        return lax.scan(search, start, jnp.arange(self.mode_steps, dtype=jnp.int32))[0]
 
     def iterate_lanes(self, model, observed, carry: PartyState, keys, index, chains: int) -> tuple[PartyState, Draw]:
         position, log_step = carry.position, carry.log_step

@@ -1,0 +1,274 @@
+"""Releases of several parties as lanes, and the moves that S3's samplers share (`party_gibbs`, `party_steps`)."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float
+
+from ..errors import InputError
+from ..kernels.random import gamma_from
+from ..kernels.symmetric import matvec_lanes, matvec_transposed_lanes
+from ..kernels.wishart import acceptance, degrees_of_freedom_lanes, diagonal_lanes, inverse_draw_from
+from . import party_steps as steps
+
+#: Parallel gamma proposals (`kernels.random.gamma_from` loops where all fail).
+PROPOSALS = 2
+#: Acceptance rates aimed at: of S (S3 section 4.1), of sigma2 (best for one dimension).
+S_TARGET, SIGMA2_TARGET = 0.2, 0.44
+
+#: Smallest eigenvalue that S starts with: this share of the mean one, but no less than the noise's scale.
+START_FLOOR = 1e-3
+
+
+class Released(NamedTuple):
+    """What J parties released, in units of the prior; lanes last, N = J B lanes, party j of lane b at j B + b."""
+
+    gram: Float[Array, "P P N"]
+    gram_scale: Float[Array, "P P N"]
+    gram_seen: Float[Array, "P P N"]
+    cross: Float[Array, "P N"]
+    cross_scale: Float[Array, "P N"]
+    cross_seen: Float[Array, "P N"]
+    laplace: Float[Array, " N"]
+    n: Float[Array, " N"]
+
+
+def released_lanes(model: Any, observed: Any) -> Released:
+    """The releases as matrices, from a `PartySums` through the origin."""
+    z, scale = model.common_lanes(observed)
+    dtype, p = z.dtype, model.base.p
+    lanes = lambda x: fold(jnp.moveaxis(x.astype(dtype), 0, -2))
+    z, scale, seen = lanes(z), lanes(scale), lanes(model.present)
+    count = p * (p + 1) // 2
+    upper = np.triu(np.ones((p, p)))[..., None]
+    square = lambda x: steps.symmetric_lanes(x[:count], p)
+    gram_seen = square(seen) * jnp.asarray(upper, dtype)
+    rest = slice(count, count + p)
+    own = lambda x: x.astype(dtype).reshape(-1)
+    return Released(
+        square(z * seen), square(scale), gram_seen, z[rest], scale[rest], seen[rest], own(model.laplace),
+        own(model.records),
+    )  # fmt: skip
+
+
+def fold(x: Float[Array, "*S J B"]) -> Float[Array, "*S N"]:
+    """Parties and lanes as one axis."""
+    return x.reshape(*x.shape[:-2], -1)
+
+
+def unfold(x: Float[Array, "*S N"], parties: int) -> Float[Array, "*S J B"]:
+    return x.reshape(*x.shape[:-1], parties, -1)
+
+
+def over(x: Float[Array, "*S B"], parties: int) -> Float[Array, "*S N"]:
+    """The same for every party."""
+    return jnp.tile(x, (1,) * (x.ndim - 1) + (parties,))
+
+
+def total(x: Float[Array, "*S N"], parties: int) -> Float[Array, "*S B"]:
+    """Sum over parties."""
+    return unfold(x, parties).sum(-2)
+
+
+def check_model(model: Any, name: str, parameters: int | None = None) -> None:
+    """Refuse models that these samplers are not for.
+
+    Raises:
+        InputError: an intercept, or parameters that this sampler does not draw.
+    """
+    if model.intercept:
+        raise InputError(f"method {name} is for regressions without an intercept")
+    known = model.base.parameter_names[:parameters]
+    if not set(model.parameter_names) <= set(known):
+        raise InputError(f"method {name} draws {', '.join(known)} and nothing else; ask for those (`reports`)")
+
+
+def check_records(name: str, records: Any, p: int) -> None:
+    """Refuse parties whose S has no density (SPEC D4); on the host, before compilation.
+
+    Args:
+        name: of the method; records: of every party, any shape; p: number of features.
+
+    Raises:
+        InputError: a party with fewer records than features.
+    """
+    if (np.asarray(records) < p).any():
+        raise InputError(f"method {name} needs at least {p} records in every party: as many as there are features")
+
+
+class Coefficients(NamedTuple):
+    """theta `[p, B]`, sigma2 `[B]`, width of sigma2's random walk `[B]`, Laplace mixing variances `[p, N]`."""
+
+    theta: Array
+    sigma2: Array
+    width: Array
+    scales: Array
+
+
+def prior_of(model: Any, dtype):
+    base = model.base.astype(dtype)
+    return base, 0.0 if base.independent else 1.0
+
+
+def scaled_precision(base: Any, sigma2):
+    """Precision of theta given sigma2."""
+    return base.theta_precision if base.independent else base.theta_precision / sigma2[None, None]
+
+
+def root_of(seen: Released, gram, sigma2, scales):
+    """`cross_root` with w = `scales`, which are 1 for Gaussian noise."""
+    return steps.cross_root.lanes(gram, sigma2, scales * seen.cross_scale**2, seen.cross_seen)
+
+
+class ThetaLaw(NamedTuple):
+    """theta given S, sigma2 and z^: mean `[p, B]`, R with R' R its covariance `[p, p, B]`."""
+
+    mean: Array
+    root: Array
+
+    def draw(self, normals):
+        return self.mean + matvec_transposed_lanes(self.root, normals)
+
+
+def theta_law(base, seen: Released, gram, root, sigma2, parties: int) -> ThetaLaw:
+    information, linear = steps.coefficient_information.lanes(root, gram, seen.cross, seen.cross_seen)
+    precision = scaled_precision(base, sigma2)
+    return ThetaLaw(
+        *steps.coefficient_law.lanes(base.theta_mean, precision, total(information, parties), total(linear, parties))
+    )
+
+
+def log_marginal(base, seen: Released, gram, root, sigma2, law: ThetaLaw, parties: int):
+    """log p(z^ of all parties | S, sigma2), theta integrated out, up to a constant `[B]`.
+
+    The joint density at the mean of theta and the determinant of its law: large quadratic forms would cancel.
+    """
+    offset = law.mean - base.theta_mean
+    prior = -0.5 * (offset * matvec_lanes(scaled_precision(base, sigma2), offset)).sum(0)
+    at = steps.cross_log_density.lanes(root, gram, over(law.mean, parties), seen.cross, seen.cross_seen)
+    return total(at, parties) + prior + jnp.log(diagonal_lanes(law.root)).sum(0)
+
+
+def move_coefficients(
+    model, seen: Released, gram, gram_factor, root, law: ThetaLaw, state: Coefficients, normals, uniforms, adapting
+):
+    """theta, sigma2 (random walk, refused at or below 0: SPEC D11) and w, given S; root, law: at the current state.
+
+    normals `[p + 1 + 3 p J, B]`, uniforms `[1 + p J, B]`; adapting: gain of the width's adaptation, 0 after warm-up.
+    """
+    p, parties, dtype = model.base.p, model.parties, gram.dtype
+    base, tied = prior_of(model, dtype)
+    theta = law.draw(normals[:p])
+    proposed = state.sigma2 + state.width * normals[p]
+    inside = proposed > 0
+    proposed = jnp.where(inside, proposed, state.sigma2)
+    there = root_of(seen, gram, over(proposed, parties), state.scales)
+
+    def target(sigma2, root):
+        likelihood = steps.cross_log_density.lanes(root, gram, over(theta, parties), seen.cross, seen.cross_seen)
+        prior = steps.log_prior_variance.lanes(
+            sigma2, base.sigma2_shape, base.sigma2_scale, theta, base.theta_mean, base.theta_precision,
+            jnp.full_like(sigma2, tied),
+        )  # fmt: skip
+        return prior + total(likelihood, parties)
+
+    rate = jnp.where(inside, acceptance(target(proposed, there) - target(state.sigma2, root)), 0.0)
+    taken = uniforms[0] < rate
+    sigma2 = jnp.where(taken, proposed, state.sigma2)
+    width = state.width * jnp.exp(adapting * (rate - SIGMA2_TARGET))
+
+    def augment(_):
+        root_now = steps.accept_lanes(jnp.tile(taken, parties), there, root)
+        return steps.noise_scales_draw.lanes(
+            gram, gram_factor, root_now, over(theta, parties), over(sigma2, parties), state.scales, seen.cross_scale,
+            seen.cross, seen.cross_seen, normals[p + 1 :].reshape(3 * p, -1), uniforms[1:].reshape(p, -1),
+        )  # fmt: skip
+
+    laplace = seen.laplace[None] > 0
+    scales = lax.cond(jnp.any(laplace), augment, lambda _: state.scales, None)
+    return Coefficients(theta, sigma2, width, jnp.where(laplace, scales, jnp.ones_like(scales)))
+
+
+def start_coefficients(model, seen: Released, gram, normals) -> Coefficients:
+    """sigma2 around its prior's centre, theta from its law given S and that; normals `[p + 1, B]`."""
+    p, parties, dtype = model.base.p, model.parties, gram.dtype
+    base, _ = prior_of(model, dtype)
+    center = base.sigma2_scale / base.sigma2_shape
+    sigma2 = center * jnp.exp(0.5 * normals[p])
+    scales = jnp.broadcast_to(1.0 + seen.laplace[None], seen.cross.shape)
+    root = root_of(seen, gram, over(sigma2, parties), scales)
+    theta = theta_law(base, seen, gram, root, sigma2, parties).draw(normals[:p])
+    return Coefficients(theta, sigma2, 0.5 * center, scales)
+
+
+def bartlett_randoms(p: int) -> tuple[int, int]:
+    """Standard normals and uniforms that `bartlett` takes for one matrix."""
+    return PROPOSALS * p + p * (p - 1) // 2, (PROPOSALS + 1) * p
+
+
+def bartlett(keys, dof, p: int, normals, uniforms, reverse: bool = False):
+    """Chi-squares `[p, N]` and the normals below the diagonal of a Bartlett factor, for dof `[N]`.
+
+    Args:
+        keys: `[B]`, of the lanes, each for one use; N is a multiple of B.
+        normals, uniforms: as many as `bartlett_randoms` for each matrix, `[.., B]`.
+    """
+    lanes = keys.shape[0]
+    shapes = 0.5 * unfold(degrees_of_freedom_lanes(dof, p, reverse), dof.shape[0] // lanes)
+    count = shapes.size // lanes
+    gammas = gamma_from.lanes(
+        keys, shapes, normals[: PROPOSALS * count].reshape(PROPOSALS, *shapes.shape),
+        uniforms.reshape(PROPOSALS + 1, *shapes.shape),
+    )  # fmt: skip
+    return 2.0 * fold(gammas), normals[PROPOSALS * count :].reshape(p * (p - 1) // 2, -1)
+
+
+def other_keys(keys, number: int):
+    """Keys for the rare retries of the gamma draws, of one place in an iteration."""
+    return jax.vmap(lambda key: jax.random.fold_in(key, np.uint32(0xFFFF0000 + number)))(keys)
+
+
+def draw_covariance(model, grams, n, keys, normals, uniforms):
+    """Sigma_x | S_1..S_J ~ InvWishart(psi + sum S_j, nu + n) (S3 eq 11): an `InverseWishartDraw`."""
+    p, dtype = model.base.p, grams.dtype
+    numbers = bartlett(keys, model.base.nu.astype(dtype) + n, p, normals, uniforms, reverse=True)
+    return inverse_draw_from.lanes(model.base.psi.astype(dtype) + grams, *numbers)
+
+
+def cut(x, *sizes: int):
+    return jnp.split(x, np.cumsum(sizes[:-1]).astype(np.int32))
+
+
+def report(model, observed, coefficients, covariance=None):
+    parts = [coefficients.theta, coefficients.sigma2[None]]
+    if covariance is not None:
+        row, column = (x.astype(np.int32) for x in np.tril_indices(model.base.p))
+        parts.append(covariance[row, column])
+    return model.select_lanes(jnp.concatenate(parts).astype(observed.root_n_over_b.dtype))
+
+
+def check_burn_in(burn_in: int) -> None:
+    if burn_in < 0:
+        raise InputError(f"burn_in must be at least 0; got {burn_in}")
+
+
+def warm_up_gain(index, burn_in: int, dtype):
+    """Gain of the proposals' adaptation; 0 after warm-up."""
+    return jnp.where(index < burn_in, steps.robbins_monro(index, dtype), jnp.zeros((), dtype))
+
+
+def start_gram(seen: Released, base):
+    """The released S, drawn towards n psi / nu where the noise drowns it, and made positive definite `[p, p, N]`."""
+    p, parties = seen.gram.shape[0], seen.n.shape[0] // base.nu.shape[0]
+    center = over(base.psi / base.nu[None, None], parties) * seen.n[None, None]
+    size = jnp.trace(center) / p
+    spread = size * size * (2.0 / over(base.nu, parties) + 2.0 / seen.n)
+    known = seen.gram_seen + jnp.swapaxes(seen.gram_seen, 0, 1) > 0
+    weight = jnp.where(known, spread[None, None] / (spread[None, None] + seen.gram_scale**2), 0.0)
+    gram = center + weight * (seen.gram - center)
+    return steps.nearest_lanes(gram, jnp.maximum(START_FLOOR * jnp.abs(jnp.trace(gram)) / p, 0.1 * size))

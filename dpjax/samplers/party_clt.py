@@ -1,0 +1,135 @@
+"""S0's sampler for the sums of several data holders (`clt`; S3 C.1, SPEC C6, D9)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from ..kernels import nig
+from ..kernels.augmentation import laplace_scales_from
+from ..kernels.random import gamma_from
+from ..kernels.streams import normals_and_uniforms_lanes
+from ..kernels.symmetric import matvec_lanes
+from ..kernels.wishart import lower_factor
+from . import party_steps as steps
+from ._party_parts import (
+    PROPOSALS,
+    ThetaLaw,
+    bartlett_randoms,
+    check_burn_in,
+    check_model,
+    cut,
+    draw_covariance,
+    fold,
+    other_keys,
+    over,
+    prior_of,
+    released_lanes,
+    report,
+    start_coefficients,
+    start_gram,
+    total,
+)
+from .base import Draw
+
+
+class CltState(NamedTuple):
+    """theta `[p, B]`, sigma2 `[B]`, Sigma_x and its factor `[p, p, B]`, mixing variances of the noise `[D, N]`."""
+
+    theta: Array
+    sigma2: Array
+    covariance: Array
+    factor: Array
+    scales: Array
+
+
+@dataclass(frozen=True)
+class Clt:
+    """S0's sampler for J parties (`clt`; C.1, SPEC D9): the sums of a party, y'y included where it was released, are
+    normal with the moments of its records; then theta, sigma2 and Sigma_x from their conjugate laws given the sums of
+    all parties, each projected to what a table can have (SPEC C6). O(p^6) for each iteration and party."""
+
+    burn_in: int = 2000
+    name: str = "clt"
+
+    def __post_init__(self):
+        check_burn_in(self.burn_in)
+
+    @property
+    def warmup_iterations(self) -> int:
+        return self.burn_in
+
+    def init_lanes(self, model, observed, keys, chains: int) -> CltState:
+        check_model(model, self.name)
+        seen, p, parties = released_lanes(model, observed), model.base.p, model.parties
+        dtype = seen.cross.dtype
+        normals, _ = normals_and_uniforms_lanes(keys, p + 2, 0, dtype)
+        base, _ = prior_of(model, dtype)
+        gram = start_gram(seen, base)
+        first = start_coefficients(model, seen, gram, normals[: p + 1])
+        wide = jnp.exp(0.5 * normals[p + 1])  # dispersed
+        covariance = (base.psi + total(gram, parties)) * (wide / (base.nu + total(seen.n, parties)))[None, None]
+        laplace = fold(model.laplace.astype(dtype))[None]
+        scales = jnp.broadcast_to(1.0 + laplace, (model.entries, laplace.shape[-1]))
+        return CltState(first.theta, first.sigma2, covariance, lower_factor.lanes(covariance), scales)
+
+    def step_lanes(self, model, observed, keys, state: CltState) -> CltState:
+        """One iteration: sums of every party, Sigma_x, (theta, sigma2), mixing variances."""
+        p, parties, size = model.base.p, model.parties, model.entries
+        z, scale = model.common_lanes(observed)
+        dtype = z.dtype
+        flat = lambda x: fold(jnp.moveaxis(x.astype(dtype), 0, -2))
+        z, scale, present = flat(z), flat(scale), flat(model.present)
+        n_parties, laplace = fold(model.records.astype(dtype)), fold(model.laplace.astype(dtype))[None] > 0
+        for_covariance = bartlett_randoms(p)
+        for_rest = p + PROPOSALS, PROPOSALS + 1
+        sizes = (3 * size * parties, size * parties), for_covariance, for_rest
+        normals, uniforms = normals_and_uniforms_lanes(keys, *(sum(x) for x in zip(*sizes, strict=True)), dtype)
+        normals, uniforms = (cut(x, *(s[k] for s in sizes)) for k, x in enumerate((normals, uniforms)))
+        for_sums = normals[0].reshape(3 * size, -1)
+        c, g = steps.clt_moments.lanes(state.theta, state.sigma2, state.covariance, state.factor)
+        s = steps.clt_draw.lanes(
+            over(c, parties), over(g, parties), n_parties, state.scales * scale**2, present, z, for_sums[: 2 * size]
+        )
+        s = steps.project_sums.lanes(s)
+        noise = (z - s) / scale
+        scales = jnp.maximum(
+            laplace_scales_from.lanes(noise, for_sums[2 * size :], uniforms[0].reshape(size, -1)), 1e-10
+        )
+        sums, n = total(s, parties), total(n_parties, parties)
+        count = p * (p + 1) // 2
+        gram = steps.symmetric_lanes(sums[:count], p)
+        drawn = draw_covariance(model, gram, n, keys, normals[1], uniforms[1])
+        base, _ = prior_of(model, dtype)
+        theta, sigma2 = self._coefficients(
+            base, gram, sums[count : count + p], sums[-1], n, state.theta, keys, normals[2], uniforms[2]
+        )
+        return CltState(theta, sigma2, drawn.matrix, drawn.factor, jnp.where(laplace, scales, jnp.ones_like(scales)))
+
+    def _coefficients(self, base, gram, cross, square, n, theta, keys, normals, uniforms):
+        """theta and sigma2 given exact sums: jointly where the prior is conjugate, else sigma2 | theta, theta | it."""
+        p = theta.shape[0]
+        shape = base.sigma2_shape + 0.5 * n
+        gamma = gamma_from.lanes(other_keys(keys, 0), shape, normals[p:], uniforms)
+        if not base.independent:
+            prior = nig.NIG(base.theta_mean, base.theta_precision, base.sigma2_shape, base.sigma2_scale)
+            return nig.update_draw_from.lanes(
+                prior, gram / n[None, None], cross / n[None], square / n, n, gamma, normals[:p]
+            )
+        error = square - 2.0 * (theta * cross).sum(0) + (theta * matvec_lanes(gram, theta)).sum(0)
+        sigma2 = (base.sigma2_scale + 0.5 * jnp.maximum(error, jnp.zeros_like(error))) / gamma
+        law = steps.coefficient_law.lanes(
+            base.theta_mean, base.theta_precision, gram / sigma2[None, None], cross / sigma2[None]
+        )
+        return ThetaLaw(*law).draw(normals[:p]), sigma2
+
+    def iterate_lanes(self, model, observed, carry: CltState, keys, index, chains: int):
+        carry = self.step_lanes(model, observed, keys, carry)
+        one = jnp.ones_like(carry.sigma2)
+        return carry, Draw(report(model, observed, carry, carry.covariance), one, jnp.zeros(one.shape, bool))
+
+    def finite_lanes(self, carry: CltState):
+        return jnp.isfinite(carry.theta).all(0) & jnp.isfinite(carry.sigma2) & jnp.isfinite(carry.factor).all((0, 1))
