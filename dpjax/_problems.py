@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from .engine import Problems
+from .errors import InputError
 from .models import FreeMoments, KnownCovariates, LinearRegression, Model, OriginRegression, PartySums
 from .models.base import is_batched
 from .origin_statistic import OriginStatistic
@@ -116,6 +117,6 @@ def party_problems(
     if not is_batched(base):
         leaves = jax.tree.map(lambda x: np.broadcast_to(np.asarray(x), (count, *np.shape(x))), base)
         model = dataclasses.replace(model, base=leaves)
-    flat = lambda x: None if x is None else x.reshape(count, -1)
+    flat: Any = lambda x: None if x is None else x.reshape(count, -1)
     mechanism = "laplace" if np.any(laplace) else "gaussian"
     return Problems(flat(z), n.sum(1), flat(scale), model, mechanism, flat(exact), flat(untruncated))

@@ -165,7 +165,8 @@ def calibrate(
         trials: simulated data sets per combination.
         method: one of `dpjax.methods.METHODS`; None is the model's default.
         features, bounds, rule, categories, released, options, mechanism, delta, sensitivity, prior, simulate, clip,
-            moments, moments_share, intercept, parties, squares: what is simulated; `dpjax.study_design.study_design` explains them, with defaults.
+            moments, moments_share, intercept, parties, squares: what is simulated;
+            `dpjax.study_design.study_design` explains them, with defaults.
         chains, draws, thin, chains_per_batch, devices, progress: of the run (`dpjax.engine.run_chains`).
         stream: keep running sums only: memory does not grow with the number of draws.
         mmd: report the MMD to the non-private posterior (not when streaming).

@@ -289,7 +289,7 @@ def _calibrate_all(
             if study is None:
                 with wall.measured("simulation"):
                     study = prepared.design.study(section.cells, section.trials, seed)
-            wanted = section.mmd and not section.stream
+            wanted = section.mmd and not section.stream and has_non_private(study)
             if wanted and reference is None and method != "non-private":
                 with wall.measured("non-private draws for the MMD"):
                     reference = non_private_draws(study, seed)

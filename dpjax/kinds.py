@@ -142,8 +142,6 @@ def simulated_statistic(
             raise InputError(f"features must be a whole number, at least 1; got {shown(features)}")
         columns = [f"x{i}" for i in range(1, p + 1)]
         boxes = dict.fromkeys([*columns, "y"], UNIT if bounds is None else bounds)
-        if arguments.get("norms") is not None:
-            boxes = None if bounds is None else boxes
         return make_statistic(kind, target="y", features=columns, bounds=boxes, scaling=None, **arguments)
     if bounds is None and kind in FAMILIES and middle is not None:
         known = {f.name for f in dataclasses.fields(FAMILIES[kind])}

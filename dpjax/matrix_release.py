@@ -1,4 +1,5 @@
-"""Posteriors given a Gram matrix with Wishart or inverse Wishart noise (S2, which had no sampler for them; SPEC A13)."""
+"""Posteriors given a Gram matrix with Wishart or inverse Wishart noise (S2, which has no sampler of its own for them;
+SPEC A13)."""
 
 from __future__ import annotations
 
@@ -74,11 +75,9 @@ def matrix_problems(
         estimate[:, None, i, j], n[:, None], deviation[:, None, i, j], base, laplace=0.0, exact=known
     )
     model: Any = problems.model
-    fields = {f.name: getattr(model, f.name) for f in dataclasses.fields(model)}
-    noise = {
-        name: jnp.full(len(matrix), value, model.records.dtype) for name, value in (("dof", dof), ("ridge", ridge))
-    }
-    return dataclasses.replace(problems, model=MatrixSums(**fields, **noise, inverse=inverse))
+    fields: Any = {f.name: getattr(model, f.name) for f in dataclasses.fields(model)}
+    full = lambda value: jnp.full(len(matrix), value, model.records.dtype)
+    return dataclasses.replace(problems, model=MatrixSums(**fields, dof=full(dof), ridge=full(ridge), inverse=inverse))
 
 
 def fit_matrix(

@@ -1,4 +1,4 @@
-"""The sufficient statistic of a regression through the origin: no intercept, so variables are scaled and never moved."""
+"""The statistic of a regression through the origin: no intercept, so that variables are scaled and never moved."""
 
 from __future__ import annotations
 
@@ -173,8 +173,8 @@ class OriginStatistic(RegressionStatistic):
         return self.from_records(x / self.half[:-1], y / self.half[-1])
 
     def to_user_units(self, draws: Any) -> Float64[np.ndarray, "*shape K"]:
-        """theta_i = theta'_i h_y / h_i, sigma2 = h_y^2 sigma2', tau2_ij = h_i h_j tau2'_ij, h the divisors; parameters at
-        the end may be left out."""
+        """theta_i = theta'_i h_y / h_i, sigma2 = h_y^2 sigma2', tau2_ij = h_i h_j tau2'_ij, h the divisors; parameters
+        at the end may be left out."""
         draws = np.asarray(draws, dtype=np.float64)
         p, half = self.p, self.half
         row, column = np.tril_indices(p)

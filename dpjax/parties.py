@@ -123,7 +123,7 @@ def common_statistic(statistics: Sequence[RegressionStatistic]) -> RegressionSta
         return dataclasses.replace(first, bounds=bounds, norms=None, averaged=1, squares=squares)
     if first.scaling is None or any(s.bounds is None for s in statistics):
         return dataclasses.replace(first, bounds=None) if first.scaling is None else first
-    pairs = [np.array([s.bounds[name] for s in statistics]) for name in first.variables]
+    pairs = [np.array([(s.bounds or {})[name] for s in statistics]) for name in first.variables]
     bounds = {
         name: (float(p[:, 0].min()), float(p[:, 1].max())) for name, p in zip(first.variables, pairs, strict=True)
     }

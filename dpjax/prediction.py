@@ -25,6 +25,7 @@ from dpjax._checks import check_number, shown
 from dpjax._table import read_columns
 from dpjax.errors import ConvergenceWarning, InputError, require
 from dpjax.posterior import Posterior, _number
+from dpjax.origin_statistic import OriginStatistic
 from dpjax.statistics import RegressionStatistic
 
 #: Numbers in one array of a block of rows: 2 MB, so that a block stays in a core's cache.
@@ -50,7 +51,7 @@ class Intervals(NamedTuple):
 class RegressionPosterior:
     """What a prediction needs of a regression's posterior; `load_posterior` reads it from a file.
 
-    theta: [C, S, p + 1], intercept first; sigma2: [C, S]; both in the user's units.
+    theta: [C, S, p + 1], intercept first (0 in a regression without one); sigma2: [C, S]; both in the user's units.
     statistic: features, target and bounds.
     method: how the draws were made; converged: whether they could be trusted when they were made.
 
@@ -86,8 +87,12 @@ class RegressionPosterior:
         if not isinstance(statistic, RegressionStatistic):
             raise InputError(_other_model(posterior.kind))
         place = {name: k for k, name in enumerate(posterior.names)}
+        if "sigma2" not in place:
+            raise InputError(f"method {posterior.method!r} has no draws of sigma2, which predictions need")
+        first = 0 if statistic.intercept else 1
+        theta = posterior.user_draws[..., [place[f"theta[{i}]"] for i in range(first, statistic.p + 1)]]
         return cls(
-            theta=posterior.user_draws[..., [place[f"theta[{i}]"] for i in range(statistic.p + 1)]],
+            theta=_with_intercept(theta, statistic.p),
             sigma2=posterior.user_draws[..., place["sigma2"]],
             statistic=statistic,
             method=posterior.method,
@@ -223,6 +228,11 @@ class Prediction:
         """Sentences about what a reader should know; none holds a value of a row."""
         found = []
         statistic = self.posterior.statistic
+        longest = statistic.norms["features"] if isinstance(statistic, OriginStatistic) and statistic.norms else np.inf
+        if (np.linalg.norm(self.x, axis=1) > longest).any():
+            found.append(
+                f"rows are longer than {longest:g}: records were shortened to that, so the line is extrapolated"
+            )
         if statistic.bounds is not None:
             outside = [
                 name
@@ -362,28 +372,35 @@ def _read_group(group: Any) -> RegressionPosterior:
     for name in ("model", "features", "target", "intercept", "scaling", "bounds", "method", "converged"):
         if name not in attributes:
             raise InputError(f"has no attribute {name!r}: it was not written by dpjax fit --output")
-    statistic = RegressionStatistic(
-        json.loads(attributes["features"]),
-        attributes["target"],
-        json.loads(attributes["bounds"]),
-        None if attributes["scaling"] == "null" else attributes["scaling"],
-    )
-    if not int(attributes["intercept"]):
-        raise InputError("is of a regression without an intercept, which is not supported")
+    features, target, bounds = (json.loads(attributes["features"]), attributes["target"], json.loads(attributes["bounds"]))
+    statistic: RegressionStatistic
+    if int(attributes["intercept"]):
+        scaling = None if attributes["scaling"] == "null" else attributes["scaling"]
+        statistic = RegressionStatistic(features, target, bounds, scaling)
+    else:
+        norms = json.loads(attributes.get("norms", "null"))
+        statistic = OriginStatistic(features, target, bounds, None, norms=norms)
     theta, sigma2 = group.variables["theta"], group.variables["sigma2"]
     if tuple(theta.dimensions) != ("chain", "draw", "coefficient") or tuple(sigma2.dimensions) != ("chain", "draw"):
         raise InputError("needs theta (chain, draw, coefficient) and sigma2 (chain, draw)")
     names = [_decoded(name) for name in group.variables["coefficient"][...].tolist()]
-    expected = [statistic.coordinate("theta", (i,)) for i in range(statistic.p + 1)]
+    first = 0 if statistic.intercept else 1
+    expected = [statistic.coordinate("theta", (i,)) for i in range(first, statistic.p + 1)]
     if sorted(names) != sorted(expected):
-        raise InputError("coefficients of theta are not the intercept and the features")
+        raise InputError("coefficients of theta are not those of the intercept, if there is one, and the features")
+    ordered = np.asarray(theta[...], dtype=np.float64)[..., [names.index(name) for name in expected]]
     return RegressionPosterior(
-        theta=np.asarray(theta[...], dtype=np.float64)[..., [names.index(name) for name in expected]],
+        theta=_with_intercept(ordered, statistic.p),
         sigma2=np.asarray(sigma2[...], dtype=np.float64),
         statistic=statistic,
         method=str(attributes["method"]),
         converged=bool(int(attributes["converged"])),
     )
+
+
+def _with_intercept(theta: np.ndarray, p: int) -> np.ndarray:
+    """theta `[C, S, p + 1]`, with 0 for an intercept that is not there."""
+    return theta if theta.shape[2] == p + 1 else np.concatenate([np.zeros((*theta.shape[:2], 1)), theta], axis=2)
 
 
 def _decoded(value: Any) -> Any:

@@ -277,7 +277,7 @@ def study_design(
         raise InputError(
             f"parties = {parties} is for regressions with normal covariates of unknown mean and covariance"
         )
-    if parties > 1 or isinstance(inferred, OriginRegression):
+    if isinstance(inferred, OriginRegression) or (parties > 1 and isinstance(inferred, LinearRegression)):
         if moments or clip or simulate != "exact":
             raise InputError("studies of parties or without an intercept are simulated exactly, without moments")
         inferred = PartySums.create(inferred, np.ones(parties), laplace=float(mechanism != "gaussian"))

@@ -4,8 +4,8 @@ As `PartySums` with one party, in units of the bound B of the row (x, y): G = [X
 parameters and the latent variables. Released is
     Z = G + V V',  V V' ~ Wishart(I, dof)                 (additive), or
     Z ~ InvWishart(G + ridge I, dof)                       (`inverse`);
-`z` and `scale` of the observed are an unbiased estimate of G's entries and about its standard deviation, which serve the
-search for the mode and the metric; the density is that of Z itself.
+`z` and `scale` of the observed are an unbiased estimate of G's entries and about its standard deviation, which serve
+the search for the mode and the metric; the density is that of Z itself.
 """
 
 from __future__ import annotations

@@ -92,7 +92,8 @@ class PartySums(LaneModel):
         if isinstance(base, OriginRegression) and leaves["centre"].any():
             raise InputError("centre must be 0: without an intercept variables are scaled and not moved")
         dtype = base.psi.dtype
-        return cls(base, jnp.asarray(n, dtype), **{name: jnp.asarray(x, dtype) for name, x in leaves.items()})
+        numbers: Any = {name: jnp.asarray(x, dtype) for name, x in leaves.items()}
+        return cls(base, jnp.asarray(n, dtype), **numbers)
 
     # ---- sizes and names -----------------------------------------------------------------------------------
     @property
@@ -368,7 +369,7 @@ class PartySums(LaneModel):
         return jnp.concatenate([first, jnp.zeros(self.parties * self.latent_dim, first.dtype)])
 
     def simulate(self, key: PRNGKeyArray, phi, n):
-        """Exact sums of all parties `[J * D]`, drawn without their records; n records in all, shared as `records` are."""
+        """Exact sums of all parties `[J * D]`, drawn without records; n records in all, shared as `records` are."""
         m, g, _ = (x[..., 0] for x in self.base.record_lanes(phi[: self.base.dim, None]))
 
         def party(key, records, centre, half):

@@ -44,23 +44,23 @@ SIDE_BY_SIDE = 64
 
 
 class Arrow(NamedTuple):
-    """Factors of the metric: R `[P, P, B]`, R_j `[D, D, J * B]`, Q_j `[D, P, J * B]`."""
+    """Factors of the metric, of all chains of a problem: R `[P, P, T]`, R_j `[D, D, J * T]`, Q_j `[D, P, J * T]`."""
 
-    parameters: Float[Array, "P P B"]
-    latent: Float[Array, "D D JB"]
-    across: Float[Array, "D P JB"]
+    parameters: Float[Array, "P P T"]
+    latent: Float[Array, "D D JT"]
+    across: Float[Array, "D P JT"]
 
 
 class PartyState(NamedTuple):
     """Position `[P, B]`; log step size and its sum over the window `[B]`; step size of the draws `[B]`; metric and the
-    sums K, B, C behind it with how many windows they hold."""
+    sums K, B_j, C_j' behind it, both one for all chains of a problem."""
 
     position: Float[Array, "P B"]
     log_step: Float[Array, " B"]
     log_step_sum: Float[Array, " B"]
     step_size: Float[Array, " B"]
     arrow: Arrow
-    learned: tuple[Float[Array, "P P B"], Float[Array, "D D JB"], Float[Array, "D P JB"]]
+    learned: tuple[Float[Array, "P P T"], Float[Array, "D D JT"], Float[Array, "D P JT"]]
 
 
 def _inverse_cholesky(a):
@@ -82,19 +82,35 @@ def factor_lanes(model: PartySums, inner, latent, across) -> Arrow:
     return Arrow(_inverse_cholesky(schur), r, q)
 
 
+def _times(m: Float[Array, "R C JT"], x: Float[Array, "C JCT"], parties: int, transposed: bool = False):
+    """`m x`, or `m' x`, with one matrix for all chains of a problem (and party)."""
+    lanes = m.shape[-1] // parties
+    matrix = m.reshape(*m.shape[:2], parties, lanes)
+    vector = x.reshape(x.shape[0], parties, -1, lanes)
+    if max(m.shape[:2]) > SWEEP_UP_TO:
+        letters = "krjt,kjct->rjct" if transposed else "rkjt,kjct->rjct"
+        out = jnp.einsum(letters, matrix, vector, precision=lax.Precision.HIGHEST)
+    else:
+        product = matvec_transposed_lanes if transposed else matvec_lanes
+        out = product(matrix[:, :, :, None], vector)
+    return out.reshape(out.shape[0], -1)
+
+
 def velocity_lanes(model: PartySums, arrow: Arrow, u):
     """M^{-1/2} u: a step in position from one in whitened coordinates `[P, B]`."""
-    first = matvec_transposed_lanes(arrow.parameters, u[: model.base.dim])
+    parties = model.parties
+    first = _times(arrow.parameters, u[: model.base.dim], 1, transposed=True)
     own = model.by_party(u[model.base.dim :], model.latent_dim)
-    own = own - matvec_lanes(arrow.across, model.to_parties(first))
-    return jnp.concatenate([first, model.stacked(matvec_transposed_lanes(arrow.latent, own))])
+    own = own - _times(arrow.across, model.to_parties(first), parties)
+    return jnp.concatenate([first, model.stacked(_times(arrow.latent, own, parties, transposed=True))])
 
 
 def force_lanes(model: PartySums, arrow: Arrow, gradient):
     """M^{-1/2}' g: the gradient in whitened coordinates `[P, B]`."""
-    own = matvec_lanes(arrow.latent, model.by_party(gradient[model.base.dim :], model.latent_dim))
-    first = gradient[: model.base.dim] - model.over_parties(matvec_transposed_lanes(arrow.across, own))
-    return jnp.concatenate([matvec_lanes(arrow.parameters, first), model.stacked(own)])
+    parties = model.parties
+    own = _times(arrow.latent, model.by_party(gradient[model.base.dim :], model.latent_dim), parties)
+    first = gradient[: model.base.dim] - model.over_parties(_times(arrow.across, own, parties, transposed=True))
+    return jnp.concatenate([_times(arrow.parameters, first, 1), model.stacked(own)])
 
 
 def curvature_lanes(model: PartySums, observed: Observed, position, wider=None):
@@ -192,8 +208,8 @@ class PartyHmc:
         start = jax.vmap(lambda m: m.prior_center(), in_axes=-1, out_axes=-1)(one).astype(observed.z.dtype)
         position, _, (learned, arrow) = self._mode_lanes(one, seen, start, prior)
         zero = jnp.zeros(lanes, work)
-        state = PartyState(position, zero - 1.0, zero, zero + 0.3, arrow, learned)
-        return jax.tree.map(lambda x: _to_chains(x, lanes, chains), state)
+        every = tuple(_to_chains(x, chains) for x in (position, zero - 1.0, zero, zero + 0.3))
+        return PartyState(*every, arrow, learned)
 
     def _mode_lanes(self, model, observed, position, prior):
         """Damped Gauss-Newton search; the noise narrows in its first half from what was missed to what it is.
@@ -269,16 +285,11 @@ class PartyHmc:
             seen = tuple(_chain_mean(x, chains, lanes) for x in seen)
             prior = jax.vmap(lambda m: m.prior_precision(), in_axes=-1, out_axes=-1)(first).astype(seen[0].dtype)
             new = _with_prior(first, prior, seen)
-            old = tuple(_first_chain(x, chains, lanes) for x in carry.learned)
             # the mode's own curvature counts until the chains have been elsewhere
             number = (done // WINDOW).astype(new[0].dtype)
             weight = jnp.where(number <= 2, 1.0, 1.0 / (number - 1.0)).astype(new[0].dtype)
-            mixed = tuple(a + weight * (b - a) for a, b in zip(old, new, strict=True))
-            arrow = factor_lanes(first, *mixed)
-            return carry._replace(
-                arrow=jax.tree.map(lambda x: _to_chains(x, lanes, chains), arrow),
-                learned=tuple(_to_chains(x, lanes, chains) for x in mixed),
-            )
+            mixed = tuple(a + weight * (b - a) for a, b in zip(carry.learned, new, strict=True))
+            return carry._replace(arrow=factor_lanes(first, *mixed), learned=mixed)
 
         def window(carry: PartyState) -> PartyState:
             step_size = jnp.exp(carry.log_step_sum / WINDOW)
@@ -303,22 +314,11 @@ def _pooled(x, chains: int):
     return jnp.tile(x.reshape(chains, -1).mean(0), chains)
 
 
-def _to_chains(x, lanes: int, chains: int):
-    """`[..., T]` or `[..., J * T]` for every chain: `[..., C * T]` or `[..., J * C * T]`."""
-    parties = x.shape[-1] // lanes
-    split = jnp.broadcast_to(x.reshape(*x.shape[:-1], parties, 1, lanes), (*x.shape[:-1], parties, chains, lanes))
-    return split.reshape(*x.shape[:-1], parties * chains * lanes)
-
-
-def _by_chain(x, chains: int, lanes: int):
-    return x.reshape(*x.shape[:-1], -1, chains, lanes)
+def _to_chains(x, chains: int):
+    """`[..., T]` for every chain: `[..., C * T]`."""
+    return jnp.tile(x, (1,) * (x.ndim - 1) + (chains,))
 
 
 def _chain_mean(x, chains: int, lanes: int):
-    """Inverse of `_to_chains`, by the mean over chains."""
-    return _by_chain(x, chains, lanes).mean(-2).reshape(*x.shape[:-1], -1)
-
-
-def _first_chain(x, chains: int, lanes: int):
-    """Inverse of `_to_chains` where chains are equal."""
-    return _by_chain(x, chains, lanes)[..., 0, :].reshape(*x.shape[:-1], -1)
+    """`[..., C * T]` or `[..., J * C * T]` as the mean over chains, `[..., T]` or `[..., J * T]`."""
+    return x.reshape(*x.shape[:-1], -1, chains, lanes).mean(-2).reshape(*x.shape[:-1], -1)
