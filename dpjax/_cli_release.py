@@ -129,10 +129,11 @@ def release(
 
 
 def _norms(text: str) -> dict[str, float]:
-    numbers = options.parse_several("--norms", [text], float, "two numbers X,Y")
-    if len(numbers) != 2:
-        raise InputError(f"--norms must be two numbers X,Y; got {text!r}")
-    return {"features": numbers[0], "target": numbers[1]}
+    try:
+        longest, largest = (float(part) for part in text.split(","))
+    except ValueError:
+        raise InputError(f"--norms must be two numbers X,Y; got {text!r}") from None
+    return {"features": longest, "target": largest}
 
 
 def _family_options(texts: Sequence[str]) -> dict[str, Any]:

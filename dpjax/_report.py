@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from dpjax.origin_statistic import FEATURES, TARGET, OriginStatistic
 from dpjax.posterior import Posterior, _count, _number, richest
 from dpjax.release import Release
 
@@ -19,8 +20,13 @@ def describe_release(release: Release, statistics: bool = False) -> str:
     privacy = release.privacy
     moments = None if privacy is None else privacy.moments
     units = "variables scaled to [-1, 1]" if release.scaling else "raw units"
+    origin = release.statistic if isinstance(release.statistic, OriginStatistic) else None
+    if origin is not None and origin.norms is not None and release.scaling:
+        units = "variables divided by the norms"
     rows = [("model", release.statistic.title)]
     rows.append(("records", f"{release.records}"))
+    if origin is not None and origin.averaged > 1:
+        rows[-1] = ("records", f"{release.records}, each {origin.averaged} records of the table averaged")
     if privacy is None:
         rows.append(("privacy", "not stated in the release"))
     else:
@@ -40,6 +46,9 @@ def describe_release(release: Release, statistics: bool = False) -> str:
             )
     if release.bounds:
         rows.append(("bounds", ", ".join(f"{name} {lo:g}:{hi:g}" for name, (lo, hi) in release.bounds.items())))
+    if origin is not None and origin.norms is not None:
+        longest, largest = origin.norms[FEATURES], origin.norms[TARGET]
+        rows.append(("norms", f"|{', '.join(origin.features)}| <= {longest:g}, |{origin.target}| <= {largest:g}"))
     if release.statistic.truncation is not None:
         rows.append(("rule", _RULES[release.statistic.truncation["rule"]]))
     if release.simulated:

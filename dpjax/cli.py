@@ -109,11 +109,12 @@ def fit(
       dpjax fit release.json --output posterior.nc --json summary.json
       dpjax fit hospitals/ --output posterior.nc
     """
-    options.check_outputs([output, json], [*releases, *([prior] if prior else [])], force, [figure])
     from dpjax.errors import require
-    from dpjax.parties import load_parties
+    from dpjax.parties import load_parties, release_files
 
-    read = load_parties(releases)  # before JAX is loaded: a bad file is said at once
+    files = release_files(releases)
+    options.check_outputs([output, json], [*files, *([prior] if prior else [])], force, [figure])
+    read = load_parties(files)  # before JAX is loaded: a bad file is said at once
     options.prepare(devices, platform, quiet)
     if output is not None:
         for package in ("arviz", "h5netcdf"):

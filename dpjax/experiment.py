@@ -19,7 +19,7 @@ from dpjax._config import CalibrationSection, Config, Fit, Override
 from dpjax._experiment_checks import Prepared, draw
 from dpjax._experiment_files import RELEASE, Folder, Found, check_folder, claim_folder
 from dpjax._run_seconds import WallSeconds, seconds_table
-from dpjax.calibration import Calibration, calibrate_study, non_private_draws
+from dpjax.calibration import Calibration, calibrate_study, has_non_private, non_private_draws
 from dpjax.calibration_statistics import Ranks
 from dpjax.engine import Progress
 from dpjax.errors import ConvergenceWarning, InputError, PrivacyWarning, require

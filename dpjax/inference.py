@@ -96,9 +96,7 @@ def fit(
     if not isinstance(release, Sequence) or not all(isinstance(r, str | os.PathLike | Release) for r in release):
         raise InputError(f"release must be a Release or the path of a release file; got {type(release).__name__}")
     seed = check_seed(seed)
-    releases = []
-    for one in release:
-        releases += [one] if isinstance(one, Release) else load_parties(one)
+    releases = load_parties(release)
     if not releases:
         raise InputError("release: at least one is needed")
     one, gathered = releases[0], gather(releases) if len(releases) > 1 else None

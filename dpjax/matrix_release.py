@@ -4,6 +4,7 @@ SPEC A13)."""
 from __future__ import annotations
 
 import dataclasses
+import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -12,8 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float64
 
-from ._checks import check_number
+from ._checks import check_number, shown
 from ._problems import party_problems
+from ._release_file import LARGEST_COUNT
 from .engine import NON_FINITE, Problems, Progress
 from .errors import ConvergenceError, ConvergenceWarning, InputError
 from .inference import sample_prior_report
@@ -48,20 +50,26 @@ def matrix_problems(
     """
     if not isinstance(mechanism, Wishart | InverseWishart):
         raise InputError(f"mechanism must be a Wishart or an InverseWishart; got {type(mechanism).__name__}")
-    matrix = np.asarray(released, np.float64)
+    try:
+        matrix = np.asarray(released, np.float64)
+    except (TypeError, ValueError):
+        raise InputError("released must hold numbers only") from None
     q = mechanism.dim
+    _check_mechanism(mechanism)
+    if base.psi.shape[-1] != q - 1:
+        raise InputError(f"released is of {q - 1} features, the prior of {base.psi.shape[-1]}")
     if matrix.ndim != 3 or matrix.shape[1:] != (q, q):
         raise InputError(f"released must have shape [problems, {q}, {q}]; got {matrix.shape}")
     if not np.isfinite(matrix).all() or np.abs(matrix - np.swapaxes(matrix, 1, 2)).max() > 1e-6 * np.abs(matrix).max():
         raise InputError("released must be finite and symmetric")
     n = np.broadcast_to(np.asarray(records, np.float64), len(matrix))
+    if not len(matrix) or not (np.isfinite(n).all() and (n >= 1).all()):
+        raise InputError("at least one problem is needed, and records must be at least 1 in each")
     unit = float(mechanism.bound) ** 2
     inverse = isinstance(mechanism, InverseWishart)
     dof, ridge = float(mechanism.dof), float(mechanism.ridge) / unit if isinstance(mechanism, InverseWishart) else 0.0
     if inverse and not (np.linalg.eigvalsh(matrix)[:, 0] > 0).all():
         raise InputError("released must be positive definite: a draw from an inverse Wishart law is")
-    if inverse and dof <= q + 1:
-        raise InputError(f"dof of the inverse Wishart must be above p + 2 = {q + 1}; got {dof:g}")
     matrix = matrix / unit
     i, j = np.array([(a, b) for a in range(q - 1) for b in range(a, q - 1)] + [(a, q - 1) for a in range(q)]).T
     if inverse:
@@ -80,16 +88,52 @@ def matrix_problems(
     return dataclasses.replace(problems, model=MatrixSums(**fields, dof=full(dof), ridge=full(ridge), inverse=inverse))
 
 
+def _check_mechanism(mechanism: Wishart | InverseWishart) -> None:
+    """Refuse a mechanism that was put together by hand from numbers that it cannot have.
+
+    Raises:
+        InputError: the first of them.
+    """
+    words = f"of the {mechanism.kind} mechanism must be a finite number > 0"
+    for name in ("bound", "dof", "ridge") if isinstance(mechanism, InverseWishart) else ("bound", "dof"):
+        value = getattr(mechanism, name)
+        if not check_number(value, f"{name} {words}") > 0:
+            raise InputError(f"{name} {words}, got {shown(value)}")
+    least, inverse = mechanism.dim + 1, isinstance(mechanism, InverseWishart)
+    if mechanism.dof < least or (inverse and mechanism.dof == least):  # an inverse Wishart law has a mean only above
+        words = "above" if inverse else "at least"
+        raise InputError(f"dof of the {mechanism.kind} must be {words} p + 2 = {least}; got {shown(mechanism.dof)}")
+
+
+def _check_arguments(mechanism: Any, released: Any, records: Any, epsilon: Any, delta: Any) -> None:
+    """What `matrix_problems` does not look at, before anything is compiled.
+
+    Raises:
+        InputError: the first argument that is wrong.
+    """
+    if not isinstance(mechanism, Wishart | InverseWishart):
+        raise InputError(f"mechanism must be a Wishart or an InverseWishart; got {type(mechanism).__name__}")
+    q = mechanism.dim
+    if np.shape(released) != (q, q):
+        raise InputError(f"released must have shape [{q}, {q}]; got {np.shape(released)}")
+    if isinstance(records, bool) or not isinstance(records, int | np.integer) or not 1 <= records <= LARGEST_COUNT:
+        raise InputError(f"records must be a whole number from 1 to 2^53; got {shown(records)}")
+    if epsilon is not None and not check_number(epsilon, "epsilon must be a finite number > 0") > 0:
+        raise InputError(f"epsilon must be a finite number > 0, got {shown(epsilon)}")
+    if delta is not None and not 0 <= check_number(delta, "delta must lie in [0, 1)") < 1:
+        raise InputError(f"delta must lie in [0, 1), got {shown(delta)}")
+
+
 def fit_matrix(
     released: Float64[np.ndarray, "q q"] | Any,
-    mechanism: Wishart | InverseWishart,
+    mechanism: Wishart | InverseWishart | Any,
     *,
-    records: int,
-    features: Sequence[str],
-    target: str,
+    records: int | Any,
+    features: Sequence[str] | Any,
+    target: str | Any,
     prior: Mapping[str, Any] | Any = None,
-    epsilon: float = float("nan"),
-    delta: float = float("nan"),
+    epsilon: float | Any | None = None,
+    delta: float | Any | None = None,
     method: str = "collapsed",
     chains: int = 4,
     draws: int = 1000,
@@ -104,7 +148,7 @@ def fit_matrix(
         mechanism: what the noise was (`dpjax.matrix_mechanisms`).
         records, features, target: number of records and names of the variables.
         prior: as for `dpjax.fit` without an intercept, in units of the row bound.
-        epsilon, delta: of the release, for the record.
+        epsilon, delta: of the release, for the record; None if they are not known.
         method: "collapsed", or "naive" for the debiased matrix taken for exact.
         chains, draws, seed, settings, progress: as for `dpjax.fit`.
 
@@ -115,13 +159,14 @@ def fit_matrix(
     Warns:
         ConvergenceWarning: R-hat > 1.05 or ESS < 100 after the automatic reruns.
     """
-    features = tuple(features)
-    bound = check_number(mechanism.bound, "bound of the mechanism must be a finite number > 0")
-    bounds = {name: (-bound, bound) for name in (*features, target)}
-    statistic = OriginStatistic(features, target, bounds, SCALING)
-    problems = matrix_problems(
-        np.asarray(released)[None], float(records), mechanism, origin_prior(len(features), prior)
-    )
+    _check_arguments(mechanism, released, records, epsilon, delta)
+    _check_mechanism(mechanism)
+    plain = OriginStatistic(features, target)
+    bound = float(mechanism.bound)
+    statistic = dataclasses.replace(plain, bounds=dict.fromkeys(plain.variables, (-bound, bound)), scaling=SCALING)
+    if plain.p != mechanism.dim - 1:
+        raise InputError(f"features must be {mechanism.dim - 1} names, as many as the mechanism has; got {plain.p}")
+    problems = matrix_problems(np.asarray(released)[None], float(records), mechanism, origin_prior(plain.p, prior))
     entry, seed = method_named(method), check_seed(seed)
     seen = entry.seen(problems)
     run = run_method(method, problems, seed=seed, chains=chains, draws=draws, settings=settings, progress=progress)
@@ -129,7 +174,8 @@ def fit_matrix(
         raise ConvergenceError(f"{int((run.codes == NON_FINITE).sum())} of {run.codes.size} chains are not finite")
     model = seen.model_template()
     posterior = Posterior(
-        draws=run.draws[0], names=run.names, statistic=statistic, records=int(records), epsilon=epsilon, delta=delta,
+        draws=run.draws[0], names=run.names, statistic=statistic, records=int(records),
+        epsilon=math.nan if epsilon is None else float(epsilon), delta=math.nan if delta is None else float(delta),
         mechanism=mechanism.kind, adjacency=mechanism.adjacency, method=method, seconds=run.seconds,
         codes=run.codes[0], prior=model.as_dict(), prior_draws=sample_prior_report(model, seed),
         compile_seconds=run.compile_seconds, rerun=bool(run.reruns), rerun_seconds=run.rerun_seconds,

@@ -133,11 +133,13 @@ class OriginStatistic(RegressionStatistic):
         if adjacency != "replace-one":
             raise InputError("averaged rows have no add-remove sensitivity: a record more moves all groups")
         if norm == "l1":
-            raise InputError("averaged rows have an L2 sensitivity only (SPEC A6): use gaussian noise")
+            raise InputError("averaged rows have a sensitivity in the L2 norm only: use gaussian noise")
         return averaged_l2_sensitivity(self.p, *self._lengths(), self.averaged, squares=self.squares)
 
     def is_exact(self, norm: str) -> bool:
-        return norm == "l2" and self.averaged == 1 if self.norms is not None else super().is_exact(norm)
+        if self.norms is None:
+            return super().is_exact(norm)
+        return norm == "l2" or (self.p == 1 and self.averaged == 1)
 
     def rounding_allowance(self, records: int) -> float:
         if self.norms is None:
@@ -169,6 +171,8 @@ class OriginStatistic(RegressionStatistic):
             low, high = np.array(list(self.bounds.values())).T
             x, y = np.clip(x, low[:-1], high[:-1]), np.clip(y, low[-1], high[-1])
         if self.averaged > 1:
+            if len(y) % self.averaged:
+                raise InputError(f"averaged must divide the number of records, which {self.averaged} does not")
             x, y = average_rows(x, y, self.averaged)
         return self.from_records(x / self.half[:-1], y / self.half[-1])
 

@@ -47,39 +47,59 @@ class Parties:
 
 
 def release_files(paths: Sequence[str | os.PathLike | Any] | str | os.PathLike) -> list[Path]:
-    """The release files that are named, in the place of a folder all its .json files by name.
+    """The release files that are named, in the place of a folder all its .json files by name (hidden ones, whose names
+    begin with a dot, are no part of it, nor are folders inside).
 
     Raises:
-        InputError: a folder without any.
+        InputError: a folder without any, or that cannot be read; a file that is named twice.
     """
-    found = []
+    found: list[Path] = []
     for path in [paths] if isinstance(paths, str | os.PathLike) else paths:
         path = Path(path)
-        if path.is_dir():
-            inside = sorted(file for file in path.iterdir() if file.suffix == ".json")
-            if not inside:
-                raise InputError(f"folder {os.fspath(path)!r} holds no release file (*.json)")
-            found += inside
-        else:
-            found.append(path)
+        found += _inside(path) if path.is_dir() else [path]
+    seen: set[Path] = set()
+    for path in found:
+        real = path.resolve()
+        if real in seen:
+            raise InputError(f"release file {os.fspath(path)!r} is named twice: a party counts once")
+        seen.add(real)
     return found
 
 
-def load_parties(paths: Sequence[str | os.PathLike] | str | os.PathLike) -> list[Release]:
-    """Read and check the releases of all parties, files or folders of them.
+def _inside(folder: Path) -> list[Path]:
+    try:
+        files = sorted(file for file in folder.iterdir() if file.suffix.lower() == ".json" and not file.is_dir())
+    except OSError as error:
+        raise InputError(f"folder {os.fspath(folder)!r} cannot be read: {error.strerror}") from None
+    files = [file for file in files if not file.name.startswith(".")]
+    if not files:
+        raise InputError(f"folder {os.fspath(folder)!r} holds no release file (*.json)")
+    return files
+
+
+def load_parties(
+    given: Sequence[str | os.PathLike | Release | Any] | str | os.PathLike,
+) -> list[Release]:
+    """The releases of all parties, read and checked where files or folders of them are given, in the order given.
 
     Raises:
-        InputError: the first one that is not valid, by its name.
+        InputError: as `release_files`; the first file that is not valid, by its name.
     """
-    return [Release.load(path) for path in release_files(paths)]
+    items = [given] if isinstance(given, str | os.PathLike) else list(given)
+    release_files([item for item in items if not isinstance(item, Release)])  # none of them twice
+    found: list[Release] = []
+    for item in items:
+        found += [item] if isinstance(item, Release) else [Release.load(file) for file in release_files(item)]
+    return found
 
 
 def gather(releases: Sequence[Release]) -> Parties:
     """Put the releases of J parties together.
 
     Raises:
-        InputError: they are not of the same regression (target, features, intercept, scaled or not), or their noise is
-            neither Laplace nor Gaussian; the message names the party by its number, from 1.
+        InputError: they are not of the same regression (target, features, intercept, scaled or not), their noise is
+            neither Laplace nor Gaussian, or two hold the same noisy sums (one release that is given twice would count
+            twice); the message names the party by its number, from 1.
     """
     first = _regression(releases[0], 1)
     for number, one in enumerate(releases[1:], start=2):
@@ -93,6 +113,7 @@ def gather(releases: Sequence[Release]) -> Parties:
         ):
             if a != b:
                 raise InputError(f"parties 1 and {number} differ in {what}: {a!r} and {b!r}")
+    _refuse_repeated(releases)
     statistics = [_regression(one, k) for k, one in enumerate(releases, start=1)]
     if first.moments or any(s.moments for s in statistics):
         raise InputError("releases with third and fourth moments can only be fitted one by one")
@@ -145,6 +166,18 @@ def _affine(statistic: RegressionStatistic) -> tuple[np.ndarray, np.ndarray]:
         return np.zeros(q), np.ones(q)
     low, high = np.array(list(statistic.bounds.values())).T
     return low / 2 + high / 2, high / 2 - low / 2
+
+
+def _refuse_repeated(releases: Sequence[Release]) -> None:
+    """Noise is continuous: two releases do not agree by chance in all their sums."""
+    first: dict[tuple[Any, ...], int] = {}
+    for number, one in enumerate(releases, start=1):
+        before = first.setdefault((one.records, one.mechanism, *one.statistics.items()), number)
+        if before != number:
+            raise InputError(
+                f"parties {before} and {number} are one release given twice: parties have disjoint tables and noise of "
+                "their own"
+            )
 
 
 def _whole(statistic: RegressionStatistic) -> RegressionStatistic:

@@ -181,9 +181,14 @@ class Release:
         Warns:
             PrivacyWarning: the stated guarantee does not follow from the noise.
         """
+        return cls._read(data, "")
+
+    @classmethod
+    def _read(cls, data: Any, words: str) -> Release:
+        """As `from_dict`; words: what stands before a doubt."""
         typed, statistic = _checked(_file.to_plain(data))
         for doubt in _file.guarantee_doubts(typed, statistic):
-            warnings.warn(doubt, PrivacyWarning, stacklevel=2)
+            warnings.warn(words + doubt, PrivacyWarning, stacklevel=3)
         return cls(**_fields(typed, statistic))
 
     @classmethod
@@ -193,7 +198,7 @@ class Release:
         Raises, Warns: as `from_dict`; the message names the file.
         """
         try:
-            return cls.from_dict(_file.read_json(path))
+            return cls._read(_file.read_json(path), f"release file {os.fspath(path)!r}: ")
         except InputError as error:
             raise InputError(f"release file {os.fspath(path)!r}: {error}") from error
 

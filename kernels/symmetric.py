@@ -126,13 +126,13 @@ def cholesky(a: Float[Array, "D D B"]) -> Float[Array, "D D B"]:
     return lax.fori_loop(0, size, pivot, (a, jnp.zeros_like(a)))[1]
 
 
-def matvec_lanes(m: Float[Array, "R C B"], x: Float[Array, "C B"]) -> Float[Array, "R B"]:
-    """Matrix times vector per lane, one column at a time (a reduction over a middle axis is far slower)."""
+def matvec_lanes(m: Float[Array, "R C *L"], x: Float[Array, "C *B"]) -> Float[Array, "R *B"]:
+    """Matrix times vector per lane (lanes of the matrix may stand for several of the vector's), one column at a time (a reduction over a middle axis is far slower)."""
     zero = jnp.zeros((m.shape[0], *x.shape[1:]), x.dtype)
     return lax.fori_loop(0, m.shape[1], lambda k, y: y + take(m, k, 1) * take(x, k, 0)[None], zero)
 
 
-def matvec_transposed_lanes(m: Float[Array, "R C B"], x: Float[Array, "R B"]) -> Float[Array, "C B"]:
+def matvec_transposed_lanes(m: Float[Array, "R C *L"], x: Float[Array, "R *B"]) -> Float[Array, "C *B"]:
     """Transposed matrix times vector per lane."""
     zero = jnp.zeros((m.shape[1], *x.shape[1:]), x.dtype)
     return lax.fori_loop(0, m.shape[0], lambda k, y: y + take(m, k, 0) * take(x, k, 0)[None], zero)

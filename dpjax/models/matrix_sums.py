@@ -39,20 +39,20 @@ class MatrixSums(PartySums):
             return value, by_sums
         q, dtype = self.p + 1, sums.dtype
         z, inverse, _ = self.released_lanes(observed)
-        dof, ridge = self.dof.astype(dtype), self.ridge.astype(dtype)
+        dof, ridge = self.dof.astype(dtype)[None, None], self.ridge.astype(dtype)[None, None]
         gram, estimate = self._matrix(sums), self._matrix((z / inverse).astype(dtype))
         eye = jnp.eye(q, dtype=dtype)[..., None]
         zero = jnp.zeros((q, gram.shape[-1]), dtype)
         if self.inverse:
             log_det, by_psi, _ = sweep.lanes(gram + ridge * eye, zero)
             _, precision, _ = sweep.lanes((estimate + ridge * eye) / (dof - (q + 1.0)), zero)
-            exact = 0.5 * dof * log_det - 0.5 * ((gram + ridge * eye) * precision).sum((0, 1))
+            exact = 0.5 * dof[0, 0] * log_det - 0.5 * ((gram + ridge * eye) * precision).sum((0, 1))
             gradient = 0.5 * (dof * by_psi - precision)
         else:
             noise = estimate + dof * eye - gram
             shape = 0.5 * (dof - (q + 1.0))
             log_det, by_noise, _ = sweep.lanes(noise, zero)
-            exact = shape * log_det - 0.5 * jnp.trace(noise)
+            exact = shape[0, 0] * log_det - 0.5 * jnp.trace(noise)
             gradient = 0.5 * eye - shape * by_noise
         i, j = self._places
         by_entry = (gradient * (2.0 - eye))[i, j]

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 
 from ..errors import InputError
 from ..kernels.random import gamma_from
+from ..kernels.streams import normals_and_uniforms_lanes
 from ..kernels.symmetric import matvec_lanes, matvec_transposed_lanes
 from ..kernels.wishart import acceptance, degrees_of_freedom_lanes, diagonal_lanes, inverse_draw_from
 from . import party_steps as steps
@@ -88,19 +89,6 @@ def check_model(model: Any, name: str, parameters: int | None = None) -> None:
         raise InputError(f"method {name} draws {', '.join(known)} and nothing else; ask for those (`reports`)")
 
 
-def check_records(name: str, records: Any, p: int) -> None:
-    """Refuse parties whose S has no density (SPEC D4); on the host, before compilation.
-
-    Args:
-        name: of the method; records: of every party, any shape; p: number of features.
-
-    Raises:
-        InputError: a party with fewer records than features.
-    """
-    if (np.asarray(records) < p).any():
-        raise InputError(f"method {name} needs at least {p} records in every party: as many as there are features")
-
-
 class Coefficients(NamedTuple):
     """theta `[p, B]`, sigma2 `[B]`, width of sigma2's random walk `[B]`, Laplace mixing variances `[p, N]`."""
 
@@ -108,6 +96,13 @@ class Coefficients(NamedTuple):
     sigma2: Array
     width: Array
     scales: Array
+
+
+def draw_numbers(keys, sizes: list[tuple[int, int]], dtype) -> tuple[list[Array], list[Array]]:
+    """Standard normals and uniforms for each of the uses, which take `(normals, uniforms)` of them."""
+    many, few = ([size[k] for size in sizes] for k in (0, 1))
+    normals, uniforms = normals_and_uniforms_lanes(keys, sum(many), sum(few), dtype)
+    return cut(normals, *many), cut(uniforms, *few)
 
 
 def prior_of(model: Any, dtype):

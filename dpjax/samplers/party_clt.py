@@ -21,8 +21,8 @@ from ._party_parts import (
     bartlett_randoms,
     check_burn_in,
     check_model,
-    cut,
     draw_covariance,
+    draw_numbers,
     fold,
     other_keys,
     over,
@@ -84,11 +84,8 @@ class Clt:
         flat = lambda x: fold(jnp.moveaxis(x.astype(dtype), 0, -2))
         z, scale, present = flat(z), flat(scale), flat(model.present)
         n_parties, laplace = fold(model.records.astype(dtype)), fold(model.laplace.astype(dtype))[None] > 0
-        for_covariance = bartlett_randoms(p)
-        for_rest = p + PROPOSALS, PROPOSALS + 1
-        sizes = (3 * size * parties, size * parties), for_covariance, for_rest
-        normals, uniforms = normals_and_uniforms_lanes(keys, *(sum(x) for x in zip(*sizes, strict=True)), dtype)
-        normals, uniforms = (cut(x, *(s[k] for s in sizes)) for k, x in enumerate((normals, uniforms)))
+        sizes = [(3 * size * parties, size * parties), bartlett_randoms(p), (p + PROPOSALS, PROPOSALS + 1)]
+        normals, uniforms = draw_numbers(keys, sizes, dtype)
         for_sums = normals[0].reshape(3 * size, -1)
         c, g = steps.clt_moments.lanes(state.theta, state.sigma2, state.covariance, state.factor)
         s = steps.clt_draw.lanes(

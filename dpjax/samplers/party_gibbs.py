@@ -40,9 +40,9 @@ from ._party_parts import (
     bartlett_randoms,
     check_burn_in,
     check_model,
-    check_records,
     cut,
     draw_covariance,
+    draw_numbers,
     log_marginal,
     move_coefficients,
     other_keys,
@@ -61,7 +61,7 @@ from ._party_parts import (
 from .base import Draw
 from .party_clt import Clt
 
-__all__ = ["Clt", "FixedS", "FixedSFast", "NormalX", "check_records"]
+__all__ = ["Clt", "FixedS", "FixedSFast", "NormalX"]
 
 
 class NormalXState(NamedTuple):
@@ -84,7 +84,7 @@ class NormalX:
     Metropolis-Hastings steps of S in one iteration; joint: also move Sigma_x and all S_j together, S_j = F A_j A_j' F'
     with F F' = Sigma_x and A_j held fixed, theta integrated out. Without it (the paper's algorithm) S and Sigma_x hold
     each other fast where the noise is larger than the sampling error of S. Proposals are random walks in p (p + 1) / 2
-    dimensions: from about ten features on, chains need very many iterations. Needs n_j >= p (`check_records`).
+    dimensions: from about ten features on, chains need very many iterations. Needs n_j >= p.
     """
 
     burn_in: int = 2000
@@ -187,8 +187,7 @@ class NormalX:
         for_joint = (some_normals, some_uniforms + 1) if self.joint else (0, 0)
         for_rest = p + 1 + 3 * p * parties, 1 + p * parties
         sizes = [(some_normals, some_uniforms), *[for_move] * self.moves, for_joint, for_rest]
-        normals, uniforms = normals_and_uniforms_lanes(keys, *(sum(x) for x in zip(*sizes, strict=True)), dtype)
-        normals, uniforms = (cut(x, *(size[k] for size in sizes)) for k, x in enumerate((normals, uniforms)))
+        normals, uniforms = draw_numbers(keys, sizes, dtype)
         base, _ = prior_of(model, dtype)
         n = total(seen.n, parties)
         drawn = draw_covariance(model, total(state.gram, parties), n, keys, normals[0], uniforms[0])

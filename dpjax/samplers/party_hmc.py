@@ -208,8 +208,8 @@ class PartyHmc:
         start = jax.vmap(lambda m: m.prior_center(), in_axes=-1, out_axes=-1)(one).astype(observed.z.dtype)
         position, _, (learned, arrow) = self._mode_lanes(one, seen, start, prior)
         zero = jnp.zeros(lanes, work)
-        every = tuple(_to_chains(x, chains) for x in (position, zero - 1.0, zero, zero + 0.3))
-        return PartyState(*every, arrow, learned)
+        starting: Any = (_to_chains(x, chains) for x in (position, zero - 1.0, zero, zero + 0.3))
+        return PartyState(*starting, arrow, learned)  # type: ignore[call-arg]
 
     def _mode_lanes(self, model, observed, position, prior):
         """Damped Gauss-Newton search; the noise narrows in its first half from what was missed to what it is.
