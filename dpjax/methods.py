@@ -137,7 +137,7 @@ class Individual:
         return run_individual(problems, **own, **options)
 
 
-def _harder(sampler: Collapsed, dim: int, *, trajectories: int, target: float, warmup: int) -> Collapsed:
+def _harder(sampler: Any, dim: int, *, trajectories: int, target: float, warmup: int) -> Any:
     """The sampler with longer trajectories, shorter steps and a longer search and warm-up."""
     return dataclasses.replace(
         sampler,

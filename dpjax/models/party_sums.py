@@ -57,7 +57,8 @@ class PartySums(LaneModel):
     reports: tuple[str, ...] | None = field(default=None, metadata={"static": True})
 
     kind = "linear-regression"
-    smallest_rank = 0
+    #: Precision goes by the sums in noise scales (`MOST_FLOAT32`), not by the number of records.
+    float64_above = float("inf")
 
     @classmethod
     def create(
