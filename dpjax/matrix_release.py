@@ -26,6 +26,9 @@ from .origin_statistic import OriginStatistic
 from .posterior import Posterior
 from .statistic_base import SCALING
 
+#: Methods for matrix noise: the others would take it for noise of independent entries.
+METHODS = ("collapsed", "naive")
+
 
 def matrix_problems(
     released: Any,
@@ -58,13 +61,13 @@ def matrix_problems(
     _check_mechanism(mechanism)
     if base.psi.shape[-1] != q - 1:
         raise InputError(f"released is of {q - 1} features, the prior of {base.psi.shape[-1]}")
-    if matrix.ndim != 3 or matrix.shape[1:] != (q, q):
+    if matrix.ndim != 3 or matrix.shape[1:] != (q, q) or not len(matrix):
         raise InputError(f"released must have shape [problems, {q}, {q}]; got {matrix.shape}")
     if not np.isfinite(matrix).all() or np.abs(matrix - np.swapaxes(matrix, 1, 2)).max() > 1e-6 * np.abs(matrix).max():
         raise InputError("released must be finite and symmetric")
     n = np.broadcast_to(np.asarray(records, np.float64), len(matrix))
-    if not len(matrix) or not (np.isfinite(n).all() and (n >= 1).all()):
-        raise InputError("at least one problem is needed, and records must be at least 1 in each")
+    if not (np.isfinite(n).all() and (n >= 1).all()):
+        raise InputError("records must be finite and at least 1 in every problem")
     unit = float(mechanism.bound) ** 2
     inverse = isinstance(mechanism, InverseWishart)
     dof, ridge = float(mechanism.dof), float(mechanism.ridge) / unit if isinstance(mechanism, InverseWishart) else 0.0
@@ -168,6 +171,8 @@ def fit_matrix(
         raise InputError(f"features must be {mechanism.dim - 1} names, as many as the mechanism has; got {plain.p}")
     problems = matrix_problems(np.asarray(released)[None], float(records), mechanism, origin_prior(plain.p, prior))
     entry, seed = method_named(method), check_seed(seed)
+    if method not in METHODS:
+        raise InputError(f"method {method!r} does not know the noise of matrices: {' and '.join(METHODS)} do")
     seen = entry.seen(problems)
     run = run_method(method, problems, seed=seed, chains=chains, draws=draws, settings=settings, progress=progress)
     if (run.codes == NON_FINITE).any():

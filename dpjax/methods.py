@@ -206,7 +206,7 @@ METHODS: dict[str, Method] = {
             "normal-x",
             "S3's MCMC-normalX, corrected: Wishart Metropolis-Hastings on every party's sums; no intercept",
             lambda noise: NormalX(),
-            view=views.origin_parties("theta", "sigma2", "tau2"),
+            view=views.origin_parties("theta", "sigma2", "tau2", full_rank=True),
             parties=True,
             thin=20,
         ),

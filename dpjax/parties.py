@@ -61,7 +61,7 @@ def release_files(paths: Sequence[str | os.PathLike | Any] | str | os.PathLike) 
     for path in found:
         real = path.resolve()
         if real in seen:
-            raise InputError(f"release file {os.fspath(path)!r} is named twice: a party counts once")
+            raise InputError(f"release file {os.fspath(path)!r} is named twice: one release counts once")
         seen.add(real)
     return found
 

@@ -175,7 +175,12 @@ class Posterior:
                 "must not be used: check bounds and prior, or run with another seed."
             )
         advice = "run more draws (--draws) and more chains (--chains)"
-        advice += ", or compare with --method gibbs." if self.method == "collapsed" else ", or use --method collapsed."
+        if self.method != "collapsed":
+            advice += ", or use --method collapsed."
+        elif self.parties or not getattr(self.statistic, "intercept", True):  # there is no gibbs for these
+            advice += ", or, where the noise is small beside the sampling variation, compare with --method naive."
+        else:
+            advice += ", or compare with --method gibbs."
         diag = self.diagnostics
         still = [name for name, flag in zip(self.names, diag.constant[0], strict=True) if flag]
         if still:

@@ -24,8 +24,8 @@ from dpjax import _files
 from dpjax._checks import check_number, shown
 from dpjax._table import read_columns
 from dpjax.errors import ConvergenceWarning, InputError, require
-from dpjax.posterior import Posterior, _number
 from dpjax.origin_statistic import OriginStatistic
+from dpjax.posterior import Posterior, _number
 from dpjax.statistics import RegressionStatistic
 
 #: Numbers in one array of a block of rows: 2 MB, so that a block stays in a core's cache.
@@ -372,7 +372,11 @@ def _read_group(group: Any) -> RegressionPosterior:
     for name in ("model", "features", "target", "intercept", "scaling", "bounds", "method", "converged"):
         if name not in attributes:
             raise InputError(f"has no attribute {name!r}: it was not written by dpjax fit --output")
-    features, target, bounds = (json.loads(attributes["features"]), attributes["target"], json.loads(attributes["bounds"]))
+    features, bounds, target = (
+        json.loads(attributes["features"]),
+        json.loads(attributes["bounds"]),
+        attributes["target"],
+    )
     statistic: RegressionStatistic
     if int(attributes["intercept"]):
         scaling = None if attributes["scaling"] == "null" else attributes["scaling"]

@@ -16,7 +16,7 @@ import numpy as np
 
 from .engine import Problems
 from .errors import InputError, ModelWarning
-from .models import ExactSums, FreeMoments, KnownCovariates, LinearRegression, OriginRegression, PartySums
+from .models import ExactSums, FreeMoments, KnownCovariates, LinearRegression, MatrixSums, OriginRegression, PartySums
 from .models.free_moments import MOST_FEATURES
 from .sensitivity import entry_extremes, moment_exponents
 
@@ -68,14 +68,19 @@ def plug_in(problems: Problems) -> Problems | str:
     return Problems(view.z[:, :size], view.n, view.scale[:, :size], model, view.mechanism, exact, None, view.box)
 
 
-def origin_parties(*reported: str) -> Callable[[Problems], Problems | str]:
+def origin_parties(*reported: str, full_rank: bool = False) -> Callable[[Problems], Problems | str]:
     """View of the methods of S3, which are for regressions through the origin; they report parameters of these names
-    (theta, sigma2, tau2)."""
+    (theta, sigma2, tau2). full_rank: every party must have at least as many records as features."""
 
     def view(problems: Problems) -> Problems | str:
         model = problems.model
         if not isinstance(model, PartySums) or not isinstance(model.base, OriginRegression):
             return "is for regressions without an intercept"
+        if isinstance(model, MatrixSums):
+            return "is for noise that is independent over entries, not for Wishart noise"
+        p, fewest = problems.model_template().p, np.asarray(model.records).min()
+        if full_rank and fewest < p:
+            return f"needs at least {p} records in every party, as many as features; one has {fewest:g}"
         names = problems.model_template().parameter_names
         chosen = tuple(name for name in names if name.partition("[")[0] in reported)
         return dataclasses.replace(problems, model=dataclasses.replace(model, reports=chosen))

@@ -240,7 +240,6 @@ def _table() -> dict[str, tuple[Callable[..., Any], Callable[[_Values], tuple]]]
             lambda key, like: streams.normals_and_uniforms(key, 4, 3, like.dtype),
             lambda v: (v.key, v.normal()),
         ),
-        "wishart.lower_factor": (wishart.lower_factor, lambda v: (v.definite(4),)),
         "wishart.lower_inverse": (wishart.lower_inverse, lambda v: (v.factor(4),)),
         "wishart.log_density": (wishart.log_density, lambda v: (v.definite(3), v.definite(3), v.positive() + 3.0)),
         "wishart.inverse_log_density": (

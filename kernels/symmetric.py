@@ -113,6 +113,11 @@ def inverse_cholesky(a: Float[Array, "D D B"]) -> Float[Array, "D D B"]:
 def cholesky(a: Float[Array, "D D B"]) -> Float[Array, "D D B"]:
     """Lower Cholesky factor `L` with `a = L L'` `[D, D]`; pivots under 1e-30 are raised to it."""
     size = a.shape[0]
+    if size > SWEEP_UP_TO:
+        h = size // 2
+        below = matmul_lanes(a[h:, :h], jnp.swapaxes(inverse_cholesky.lanes(a[:h, :h]), 0, 1))
+        second = cholesky.lanes(a[h:, h:] - matmul_lanes(below, jnp.swapaxes(below, 0, 1)))
+        return _from_blocks(cholesky.lanes(a[:h, :h]), jnp.zeros_like(a[:h, h:]), below, second)
     i = jnp.arange(size, dtype=jnp.int32)[:, None]
 
     def pivot(k, carry):
@@ -127,7 +132,10 @@ def cholesky(a: Float[Array, "D D B"]) -> Float[Array, "D D B"]:
 
 
 def matvec_lanes(m: Float[Array, "R C *L"], x: Float[Array, "C *B"]) -> Float[Array, "R *B"]:
-    """Matrix times vector per lane (lanes of the matrix may stand for several of the vector's), one column at a time (a reduction over a middle axis is far slower)."""
+    """Matrix times vector per lane, one column at a time (a reduction over a middle axis is far slower).
+
+    Lanes of the matrix may stand for several of the vector's, by axes of length 1.
+    """
     zero = jnp.zeros((m.shape[0], *x.shape[1:]), x.dtype)
     return lax.fori_loop(0, m.shape[1], lambda k, y: y + take(m, k, 1) * take(x, k, 0)[None], zero)
 

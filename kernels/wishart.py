@@ -27,10 +27,6 @@ from .batching import batch_last
 from .random import chi_square, lane_normals, lane_split
 from .symmetric import SWEEP_UP_TO, cholesky, inverse_cholesky, matmul_lanes, sweep, take
 
-#: Widest matrix whose Cholesky factor is computed on lanes: beyond, batched LAPACK is faster (us per matrix on one CPU
-#: core, lanes and LAPACK: 4.0 and 0.8 at d = 14, 28 and 2.7 at 30, 767 and 21 at 100).
-FACTOR_UP_TO = 8
-
 
 class InverseWishartDraw(NamedTuple):
     """A draw `[d, d]`, its lower Cholesky factor F `[d, d]`, and F^{-1} `[d, d]`."""
@@ -77,14 +73,6 @@ def _lower(diagonal: Float[Array, "D B"], below: Float[Array, "M B"]) -> Float[A
     index, mask = _triangle(d)
     a = diagonal[:, None] * jnp.eye(d, dtype=diagonal.dtype)[..., None]
     return a if d == 1 else jnp.where(mask[..., None], below[index], a)
-
-
-@batch_last
-def lower_factor(a: Float[Array, "D D B"]) -> Float[Array, "D D B"]:
-    """Lower Cholesky factor of a positive definite matrix of any size (see `FACTOR_UP_TO`)."""
-    if a.shape[0] <= FACTOR_UP_TO:
-        return cholesky.lanes(a)
-    return jnp.moveaxis(jnp.linalg.cholesky(jnp.moveaxis(a, -1, 0)), 0, -1)
 
 
 @batch_last
@@ -184,7 +172,7 @@ def draw(key: Key[Array, " B"], scale: Float[Array, "D D B"], dof: Float[Array, 
     """Draw a matrix from W(scale, dof): scale `[d, d]`, dof `[]` > d - 1 (else NaN)."""
     d = scale.shape[0]
     chi_squares, normals = _bartlett(key, dof, d, False)
-    root = draw_from.lanes(lower_factor.lanes(scale), chi_squares, normals)
+    root = draw_from.lanes(cholesky.lanes(scale), chi_squares, normals)
     return matmul_lanes(root, jnp.swapaxes(root, 0, 1))
 
 
@@ -291,7 +279,7 @@ def propose(key: Key[Array, " B"], factor: Float[Array, "D D B"], alpha: Float[A
 
 def wishart_state(log_density: Callable[[Array, Array], Array], matrix: Float[Array, "D D"]) -> WishartState:
     """State of a chain that starts at a positive definite matrix `[d, d]` (for `wishart_move`)."""
-    root = lower_factor(matrix)
+    root = cholesky(matrix)
     return WishartState(matrix, root, log_density(matrix, root))
 
 

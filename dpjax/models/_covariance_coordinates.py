@@ -40,6 +40,13 @@ def inverse_lower_lanes(unit_lower, ell):
     return inverse * jnp.exp(-ell)[None]
 
 
+def inverse_of_lower_lanes(lower):
+    """Inverse of a lower triangular matrix with a positive diagonal `[q, q, B]`."""
+    q = lower.shape[0]
+    diagonal = jnp.stack([lower[i, i] for i in range(q)])
+    return inverse_lower_lanes(lower / diagonal[:, None], jnp.log(diagonal))
+
+
 def inverse_wishart_lanes(psi, nu, unit_lower, ell):
     """log density of InvWishart(psi, nu) in these coordinates, up to a constant, `[B]` and its gradient
     `[p (p + 1) / 2, B]`."""

@@ -36,9 +36,7 @@ def draw_origin_lanes(model, gram, n, keys, normals, uniforms):
         uniforms.reshape(PROPOSALS + 1, p + 1, lanes),
     )
     prior = nig.NIG(model.theta_mean, model.theta_precision, model.sigma2_shape, model.sigma2_scale)
-    theta, sigma2 = nig.update_draw_from.lanes(
-        prior, gram[:p, :p], gram[:p, p], gram[p, p], n, gammas[0], normals[:p]
-    )
+    theta, sigma2 = nig.update_draw_from.lanes(prior, gram[:p, :p], gram[:p, p], gram[p, p], n, gammas[0], normals[:p])
     factor = niw.draw_from.lanes(covariates, 2.0 * gammas[1:], normals[p:used]).factor
     diagonal = jnp.stack([factor[i, i] for i in range(p)])
     parts = [theta, jnp.log(sigma2)[None], jnp.log(diagonal)]

@@ -61,7 +61,7 @@ class Model:
     #: Rank of the leaf of smallest rank in a single problem (how a batch of priors is recognised).
     smallest_rank = 0
     #: From this many records on, positions and z - n mu are kept in float64 (the algebra stays float32).
-    float64_above = 1_000_000
+    float64_above: float = 1_000_000
     #: Whether `log_weight_lanes` is there, with which Gibbs sampling leaves the normal model invariant.
     metropolis = False
     #: The prior as a pytree of its own, where the model has one.

@@ -29,7 +29,7 @@ from ..kernels import suffstat
 from ..kernels.products import pairs
 from ..kernels.symmetric import gram_lanes, matmul_lanes, matvec_lanes, matvec_transposed_lanes
 from . import _regression_conjugate as conjugate
-from ._covariance_coordinates import pull_lower_lanes
+from ._covariance_coordinates import inverse_of_lower_lanes, pull_lower_lanes
 from ._regression_simulation import below_diagonal, entries, record_sums
 from .base import LaneModel, Observed
 from .linear_regression import LinearRegression
@@ -354,6 +354,38 @@ class PartySums(LaneModel):
     def conjugate_lanes(self, mean_statistic, n, keys, normals, uniforms):
         phi = self.base.conjugate_lanes(mean_statistic, n, keys, normals, uniforms)
         return jnp.pad(phi, ((0, self.dim - phi.shape[0]), (0, 0)))
+
+    @property
+    def conjugate(self) -> bool:
+        """Whether parameters given the exact sums of all parties can be drawn at once."""
+        return not (isinstance(self.base, OriginRegression) and self.base.independent)
+
+    def refresh_lanes(self, x: Float[Array, "P B"], keys, normals, uniforms) -> Float[Array, "P B"]:
+        """Draw the parameters given the sums of all parties, which stay what they are: an exact Gibbs step in
+        (phi, sums) (SPEC C9), written in (phi, latent variables). Conjugate priors only.
+
+        With G A A' G' = G* A* A*' G*', A* = T A for all parties with T = inv(G*) G, and
+        v* = T v + sqrt(n) inv(G*) (m - m*) in common units.
+        """
+        start, q = self.base.dim, self.p + 1
+        sums, (*_, latent, a, _, root, _, _, n) = self._forward(x)
+        total = self.records.sum(0).astype(x.dtype)
+        statistic = self.valid_lanes(self.stacked(sums) / total[None])
+        phi = self.base.conjugate_lanes(statistic, total, keys, normals, uniforms)
+        (m, g, _), (moved, factor, _) = (self.base.record_lanes(y) for y in (x[:start], phi))
+        inverse = inverse_of_lower_lanes(factor)
+        turn = self.to_parties(matmul_lanes(inverse, g))
+        some = self._degrees(x.dtype) > 0
+        below = below_diagonal(q)
+        first = q if self.intercept else 0
+        shift = jnp.stack([jnp.log(turn[i, i]) for i in range(q)]) * root
+        h = latent[first : first + q] + jnp.where(some, shift, jnp.zeros_like(shift))
+        rest = jnp.where(some[below[1]], matmul_lanes(turn, a)[below], latent[first + q :])
+        parts = [h, rest]
+        if self.intercept:
+            step = self.to_parties(matvec_lanes(inverse, m - moved)) * jnp.sqrt(n)[None]
+            parts = [matvec_lanes(turn, latent[:q]) + step, *parts]
+        return jnp.concatenate([phi, self.stacked(jnp.concatenate(parts))])
 
     # ---- one chain -------------------------------------------------------------------------------------------
     def prior_center(self):

@@ -220,7 +220,7 @@ def bartlett(keys, dof, p: int, normals, uniforms, reverse: bool = False):
         keys, shapes, normals[: PROPOSALS * count].reshape(PROPOSALS, *shapes.shape),
         uniforms.reshape(PROPOSALS + 1, *shapes.shape),
     )  # fmt: skip
-    return 2.0 * fold(gammas), normals[PROPOSALS * count :].reshape(p * (p - 1) // 2, -1)
+    return 2.0 * fold(gammas), normals[PROPOSALS * count :].reshape(p * (p - 1) // 2, dof.shape[0])
 
 
 def other_keys(keys, number: int):

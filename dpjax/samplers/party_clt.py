@@ -12,8 +12,7 @@ from ..kernels import nig
 from ..kernels.augmentation import laplace_scales_from
 from ..kernels.random import gamma_from
 from ..kernels.streams import normals_and_uniforms_lanes
-from ..kernels.symmetric import matvec_lanes
-from ..kernels.wishart import lower_factor
+from ..kernels.symmetric import cholesky, matvec_lanes
 from . import party_steps as steps
 from ._party_parts import (
     PROPOSALS,
@@ -74,7 +73,7 @@ class Clt:
         covariance = (base.psi + total(gram, parties)) * (wide / (base.nu + total(seen.n, parties)))[None, None]
         laplace = fold(model.laplace.astype(dtype))[None]
         scales = jnp.broadcast_to(1.0 + laplace, (model.entries, laplace.shape[-1]))
-        return CltState(first.theta, first.sigma2, covariance, lower_factor.lanes(covariance), scales)
+        return CltState(first.theta, first.sigma2, covariance, cholesky.lanes(covariance), scales)
 
     def step_lanes(self, model, observed, keys, state: CltState) -> CltState:
         """One iteration: sums of every party, Sigma_x, (theta, sigma2), mixing variances."""

@@ -21,12 +21,11 @@ from jaxtyping import Array
 
 from ..errors import InputError
 from ..kernels.streams import normals_and_uniforms_lanes
-from ..kernels.symmetric import gram_lanes, matmul_lanes
+from ..kernels.symmetric import cholesky, gram_lanes, matmul_lanes
 from ..kernels.wishart import (
     acceptance,
     adapt_alpha,
     degrees_of_freedom_lanes,
-    lower_factor,
     lower_inverse,
     propose_from,
 )
@@ -114,7 +113,7 @@ class NormalX:
         wide = degrees_of_freedom_lanes(alpha, p)
         cube = 1.0 - 2.0 / (9.0 * wide) + jnp.sqrt(2.0 / (9.0 * wide)) * diagonal.reshape(p, -1)
         there = propose_from.lanes(
-            lower_factor.lanes(gram), alpha, wide * jnp.maximum(cube, 0.1) ** 3, below.reshape(triangle, -1)
+            cholesky.lanes(gram), alpha, wide * jnp.maximum(cube, 0.1) ** 3, below.reshape(triangle, alpha.shape[0])
         )
         coefficients = start_coefficients(model, seen, there.matrix, normals[: p + 1])
         start = jnp.maximum(10.0 * alpha, jnp.full_like(alpha, 10.0 * p * p))

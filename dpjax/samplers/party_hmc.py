@@ -63,23 +63,13 @@ class PartyState(NamedTuple):
     learned: tuple[Float[Array, "P P T"], Float[Array, "D D JT"], Float[Array, "D P JT"]]
 
 
-def _inverse_cholesky(a):
-    """As `inverse_cholesky.lanes`; by LAPACK where the matrix is large."""
-    if a.shape[0] <= SWEEP_UP_TO:
-        return inverse_cholesky.lanes(a)
-    first = jnp.moveaxis(a, -1, 0)
-    lower = jnp.linalg.cholesky(first)
-    eye = jnp.broadcast_to(jnp.eye(a.shape[0], dtype=a.dtype), first.shape)
-    return jnp.moveaxis(lax.linalg.triangular_solve(lower, eye, left_side=True, lower=True), 0, -1)
-
-
 def factor_lanes(model: PartySums, inner, latent, across) -> Arrow:
     """The factors of the metric with K = inner `[P, P, B]`, B_j = latent `[D, D, J * B]`, C_j' = across
     `[D, P, J * B]`."""
-    r = _inverse_cholesky(latent)
+    r = inverse_cholesky.lanes(latent)
     q = matmul_lanes(r, across)
     schur = inner - model.over_parties(gram_lanes(q, q))
-    return Arrow(_inverse_cholesky(schur), r, q)
+    return Arrow(inverse_cholesky.lanes(schur), r, q)
 
 
 def _times(m: Float[Array, "R C JT"], x: Float[Array, "C JCT"], parties: int, transposed: bool = False):
@@ -146,7 +136,8 @@ class PartyHmc:
     leapfrogs: steps per trajectory (None: by dimension); warmup: adaptation iterations, a multiple of `WINDOW`;
     mode_steps: damped Gauss-Newton steps from the prior's centre before it; target: acceptance rate aimed at; jitter:
     relative half-width of the uniform step-size jitter; dispersion: times the usual momentum with which chains leave
-    the mode.
+    the mode; refresh: follow each trajectory by a draw of the parameters given the exact sums, where the prior is
+    conjugate: with little noise the posterior is too bent for one metric, and the parameters move only so.
     """
 
     leapfrogs: int | None = None
@@ -155,6 +146,7 @@ class PartyHmc:
     target: float = 0.8
     jitter: float = 0.3
     dispersion: float = 1.5
+    refresh: bool = True
     float64: bool = False
     name: str = "collapsed"
 
@@ -253,7 +245,10 @@ class PartyHmc:
         work = log_step.dtype
         launching, warming = index == 0, index < self.warmup
         steps = self.leapfrogs_for(model.dim)
-        momentum, uniforms = normals_and_uniforms_lanes(keys, model.dim, 2, work)
+        refresh = self.refresh and model.conjugate
+        extra = model.conjugate_randoms if refresh else (0, 0)
+        momentum, uniforms = normals_and_uniforms_lanes(keys, model.dim + extra[0], 2 + extra[1], work)
+        momentum, normals = momentum[: model.dim], momentum[model.dim :]
         jittered = 1.0 + self.jitter * (2.0 * uniforms[0] - 1.0)
         step_size = jnp.where(warming, jnp.exp(log_step), carry.step_size) * jittered
         # chains leave the mode in their own directions: a quarter turn from rest is a draw around it
@@ -265,6 +260,10 @@ class PartyHmc:
         acceptance = jnp.exp(jnp.minimum(ratio, 0.0))
         accepted = jnp.where(launching, ratio > LAUNCH_ERROR, uniforms[1] < acceptance)
         position = jnp.where(accepted[None], end, position)
+        if refresh:  # where the noise is small beside the spread of the sums, the parameters move freely only so
+            fresh = model.refresh_lanes(position.astype(work), keys, normals, uniforms[2:]).astype(position.dtype)
+            usable = jnp.isfinite(fresh).all(0) & ~launching
+            position = jnp.where(usable[None], fresh, position)
         gain = 2.0 / (index.astype(work) + 4.0) ** 0.7
         longest = float(np.log(self.longest_step(model.dim)))
         learned = jnp.clip(log_step + gain * (acceptance - self.target), -6.0, longest)

@@ -122,7 +122,8 @@ def test_released_sums_of_a_thousand_records():
     """The fixed release of the acceptance list. Exact by importance sampling of S and sigma2, theta integrated out."""
     base = OriginRegression.create(2, theta_precision=1 / 38, independent=True, psi=1.0, nu=3.0)
     z = np.array([1030.0, 210.0, 980.0, 470.0, -170.0])
-    run = run_method("collapsed", party_problems(z[None, None], [1000.0], 20.0, base, laplace=0, squares=False), **SETTINGS)
+    problems = party_problems(z[None, None], [1000.0], 20.0, base, laplace=0, squares=False)
+    run = run_method("collapsed", problems, **SETTINGS)
     rng = np.random.default_rng(0)
     count = 200_000
     a, b, c = z[:3, None] + 20 * rng.standard_normal((3, count))
@@ -150,7 +151,8 @@ def test_the_arrow_is_the_metric():
     """M^{-1/2}' M M^{-1/2} = I with M written out from the whole Jacobian; two parties, two chains of two problems."""
     rng = np.random.default_rng(1)
     problems = party_problems(rng.normal(size=(2, 2, 6)) * 5, [30.0, 60.0], 3.0, ORIGIN, laplace=[1, 0])
-    lanes = jax.tree.map(lambda x: jnp.moveaxis(jnp.asarray(x, jnp.float32), 0, -1), (problems.model, problems.observed()))
+    last = lambda x: jnp.moveaxis(jnp.asarray(x, jnp.float32), 0, -1)
+    lanes = jax.tree.map(last, (problems.model, problems.observed()))
     model, observed = lanes
     x = jnp.asarray(rng.normal(size=(model.dim, 2)) * 0.3, jnp.float32)
     inner, latent, across = curvature_lanes(model, observed, x)
@@ -177,7 +179,14 @@ def test_the_arrow_is_the_metric():
 
 
 def test_settings():
-    for wrong in ({"leapfrogs": 0}, {"warmup": 90}, {"warmup": 60}, {"target": 1.0}, {"jitter": 1.0}, {"mode_steps": 1}):
+    for wrong in (
+        {"leapfrogs": 0},
+        {"warmup": 90},
+        {"warmup": 60},
+        {"target": 1.0},
+        {"jitter": 1.0},
+        {"mode_steps": 1},
+    ):
         with pytest.raises(InputError):
             PartyHmc(**wrong)
     assert PartyHmc().leapfrogs_for(12) == 4 and PartyHmc().leapfrogs_for(992) == 7

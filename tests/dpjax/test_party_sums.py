@@ -20,7 +20,8 @@ def _lanes(model, count=LANES):
 
 
 def _base(kind, p):
-    common = {"theta_mean": 0.2, "sigma2_shape": 4.0, "sigma2_scale": 0.5, "psi": 0.7, "nu": p + 3.0, "dtype": jnp.float64}
+    common = {"theta_mean": 0.2, "sigma2_shape": 4.0, "sigma2_scale": 0.5, "psi": 0.7, "nu": p + 3.0}
+    common["dtype"] = jnp.float64
     if kind == "intercept":
         return LinearRegression.create(p, x_mean=0.3, kappa=2.0, theta_precision=0.8, **common)
     return OriginRegression.create(p, theta_precision=0.8, independent=kind == "independent", **common)
@@ -33,7 +34,7 @@ def _model(kind, p, records=(1.0, 2.0, 50.0, 1e4)):
     present = np.ones((parties, _base(kind, p).statistic_dim))
     present[0, -1] = 0
     return PartySums.create(
-        _base(kind, p), records, laplace=[1, 0, 1, 0], half=rng.uniform(0.5, 2, (parties, q)), centre=centre,
+        _base(kind, p), records, laplace=[1, 0, 1, 0][:parties], half=rng.uniform(0.5, 2, (parties, q)), centre=centre,
         present=present,
     )  # fmt: skip
 
@@ -46,7 +47,10 @@ def _observed(model, rng, count=LANES):
     return Observed(jnp.asarray(z), jnp.asarray(total / scale), jnp.asarray(np.sqrt(total) / scale), n)
 
 
-@pytest.mark.parametrize("kind, p", [("origin", 1), ("origin", 3), ("independent", 2), ("intercept", 1), ("intercept", 2)])
+CASES = [("origin", 1), ("origin", 3), ("independent", 2), ("intercept", 1), ("intercept", 2)]
+
+
+@pytest.mark.parametrize("kind, p", CASES)
 def test_gradient_is_that_of_the_density(kind, p):
     rng = np.random.default_rng(0)
     with precision(True):
@@ -156,6 +160,9 @@ def test_sums_of_parties_add_up_in_common_units(kind):
     rng = np.random.default_rng(4)
     parts = [rng.normal(size=(n, 3)) for n in (6, 9)]
     half, centre = rng.uniform(0.5, 2, (2, 3)), rng.normal(size=(2, 3)) * (kind == "intercept")
+    places = [(0, 1), (0, 2), (1, 1), (1, 2), (2, 2), (0, 3), (1, 3), (2, 3), (3, 3)]  # 0 is the unit feature
+    if kind == "origin":
+        places = [(0, 0), (0, 1), (1, 1), (0, 2), (1, 2), (2, 2)]
     with precision(True):
         base = _base(kind, 2)
         model = PartySums.create(base, [6.0, 9.0], laplace=0, half=half, centre=centre)
@@ -164,14 +171,12 @@ def test_sums_of_parties_add_up_in_common_units(kind):
             own = (rows - c) / h
             if kind == "intercept":
                 own = np.column_stack([np.ones(len(own)), own])
-                z.append(np.array([own[:, a] @ own[:, b] for a, b in ((0, 1), (0, 2), (1, 1), (1, 2), (2, 2), (0, 3), (1, 3), (2, 3), (3, 3))]))  # fmt: skip  # noqa: E501
-            else:
-                z.append(np.array([own[:, a] @ own[:, b] for a, b in ((0, 0), (0, 1), (1, 1), (0, 2), (1, 2), (2, 2))]))
+            z.append(np.array([own[:, a] @ own[:, b] for a, b in places]))
         pooled = _lanes(model, 1).valid_lanes(jnp.asarray(np.concatenate(z)[:, None] / 15))[:, 0]
     rows = np.concatenate(parts)
     if kind == "intercept":
         rows = np.column_stack([np.ones(15), rows])
-        expected = np.array([rows[:, a] @ rows[:, b] for a, b in ((0, 1), (0, 2), (1, 1), (1, 2), (2, 2), (0, 3), (1, 3), (2, 3), (3, 3))])  # fmt: skip  # noqa: E501
+        expected = np.array([rows[:, a] @ rows[:, b] for a, b in places])
     else:
         expected = (rows.T @ rows).ravel()
     np.testing.assert_allclose(np.asarray(pooled) * 15, expected, rtol=1e-10)
@@ -202,7 +207,12 @@ def test_gradient_given_a_matrix_with_wishart_noise():
 
 @pytest.mark.parametrize(
     "change, message",
-    [({"records": [0.5]}, "records"), ({"half": 0.0}, "half"), ({"centre": 1.0}, "centre"), ({"records": 3.0}, "records")],
+    [
+        ({"records": [0.5]}, "records"),
+        ({"records": 3.0}, "records"),
+        ({"half": 0.0}, "half"),
+        ({"centre": 1.0}, "centre"),
+    ],
 )
 def test_bad_parties(change, message):
     arguments = {"records": [5.0], "laplace": 0} | change
@@ -214,3 +224,37 @@ def test_bad_priors():
     for change in ({"p": 0}, {"p": 101}, {"nu": 0.5, "p": 2}, {"independent": 1}, {"psi": -1.0}):
         with pytest.raises(InputError):
             OriginRegression.create(**({"p": 1} | change))
+
+
+@pytest.mark.parametrize("kind", ["origin", "intercept"])
+def test_refreshing_the_parameters_keeps_sums_and_law(kind):
+    """The sums of all parties (one singular) stay; parameters from the prior keep its law, given those sums too."""
+    count = 4000
+    with precision(True):
+        model = _model(kind, 2, (2.0, 9.0))
+        lanes, base, q = _lanes(model, count), model.base, 3
+        phi = jax.vmap(base.sample_prior)(random.split(random.key(0), count)).T
+        rng = np.random.default_rng(2)
+        latent = rng.normal(size=(2, model.latent_dim, count))
+        start = q if kind == "intercept" else 0
+        for j, n in enumerate((2, 9)):
+            for i in range(q):
+                k = n - i - (kind == "intercept")
+                if k > 0:
+                    latent[j, start + i] = np.log(np.sqrt(rng.chisquare(k, count) / k)) * np.sqrt(2 * k)
+        x = jnp.concatenate([phi, jnp.asarray(latent.reshape(-1, count))])
+        keys = random.split(random.key(5), count)
+        randoms = model.conjugate_randoms
+        normals, uniforms = rng.normal(size=(randoms[0], count)), rng.uniform(size=(randoms[1], count))
+        y = lanes.refresh_lanes(x, keys, jnp.asarray(normals), jnp.asarray(uniforms))
+        before, after = np.asarray(lanes.sums_lanes(x)), np.asarray(lanes.sums_lanes(y))
+        np.testing.assert_allclose(after, before, rtol=1e-7, atol=1e-7 * np.abs(before).max())
+        old, new = (np.asarray(jax.vmap(base.report, 1, 1)(z[: base.dim])) for z in (x, y))
+    assert np.abs(old - new).max() > 0.1
+    # pairs are dependent, each side has the prior's law: compare with fresh draws of it
+    with precision(True):
+        fresh = np.asarray(jax.vmap(lambda k: base.report(base.sample_prior(k)))(random.split(random.key(9), count))).T
+    total = before.reshape(model.entries, 2, count)[-1].sum(0)  # given the sums old and new are alike
+    p_values = [stats.ks_2samp(a, b).pvalue for a, b in zip(new, fresh, strict=True)]
+    p_values += [stats.spearmanr(old[k] - new[k], total).pvalue for k in range(len(old))]
+    assert min(p_values) > 1e-3 / len(p_values) * 5, np.round(p_values, 4)

@@ -102,6 +102,19 @@ def test_laplace_noise_is_symmetric_with_its_scale(modules):
     np.testing.assert_allclose(abs(np.asarray(seen) - np.asarray(gram)).mean(0), 3.0, rtol=0.1)
 
 
+def test_errors_of_plug_in_estimates(modules):
+    from dpjax.matrix_mechanisms import theta_plug_in
+
+    theta, rng = np.array([1.0, 0.0]), np.random.default_rng(4)
+    rows = rng.standard_normal((3, 20, 3))
+    seen = np.swapaxes(rows, 1, 2) @ rows
+    found = modules["zr_plug_in"].errors_of(seen, 2.0, theta)
+    for gram, error in zip(seen, found, strict=True):
+        estimate = 2.0 * np.asarray(theta_plug_in(jnp.asarray(gram), 2))
+        assert error == pytest.approx(min(np.linalg.norm(estimate - theta), 1.0), rel=1e-4)
+    assert modules["zr_plug_in"].errors_of(np.zeros((1, 3, 3)), 2.0, theta) == 1.0
+
+
 def test_plug_in_errors_by_mechanism(modules, config):
     """The ridge of the undebiased matrix mechanisms biases, debiasing removes it; S2's sensitivity is more noise; all
     are useless at few records, and none where there is no noise."""
@@ -138,6 +151,17 @@ def test_intervals_and_convergence_can_fail(modules):
     rows.append({"p": 20, "milliseconds": 16.0, "milliseconds_of_the_gradient": 8.0})
     exponents = modules["zr_cost"].growth(rows)["10 to 20"]
     assert exponents == {"milliseconds": pytest.approx(4.0), "milliseconds_of_the_gradient": pytest.approx(3.0)}
+
+
+def test_costs_are_measured(modules, config):
+    import msgspec
+
+    small = msgspec.structs.replace(config, cost=msgspec.structs.replace(config.cost, features=[2], repeats=1))
+    (row,) = modules["zr_cost"].costs(small, lambda text: None)
+    # 3 + 3 parameters: theta, sigma2, tau2; as many latent variables
+    assert (row["parameters"], row["dimension"], row["chains"]) == (6, 12, 4)
+    assert row["metric_megabytes"] == pytest.approx(3 * 4 * 36 / 1e6)
+    assert row["milliseconds"] > 0 and row["seconds_of_the_metric"] > 0
 
 
 def test_bad_input_is_one_line(modules, tmp_path, capsys):

@@ -30,7 +30,8 @@ def prior_draws(rng, base: Any, count: int):
     scale = np.ones(count) if getattr(base, "independent", False) else np.sqrt(sigma2)
     theta = f("theta_mean") + scale[:, None] * unit
     p = f("psi").shape[0]
-    factor = np.linalg.cholesky(stats.invwishart(float(f("nu")), f("psi")).rvs(count, random_state=rng).reshape(-1, p, p))
+    covariance = stats.invwishart(float(f("nu")), f("psi")).rvs(count, random_state=rng)
+    factor = np.linalg.cholesky(covariance.reshape(-1, p, p))
     mean = np.zeros((count, p))
     if hasattr(base, "x_mean"):
         mean = f("x_mean") + np.einsum("kij,kj->ki", factor, rng.standard_normal((count, p))) / np.sqrt(f("kappa"))
