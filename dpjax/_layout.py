@@ -36,9 +36,11 @@ class Layout:
 
 
 def layout(
-    count: int, chains: int, statistics: int, devices: int, chains_per_batch: int | None, most: int | None = None
-) -> Layout:
-    """Choose block sizes: cache-sized blocks of at most `most` lanes, little padding, few distinct shapes.
+    count: int, chains: int, statistics: int, devices: int, chains_per_batch: int | None, most: int | None = None,
+    wanted: int | None = None,
+) -> Layout:  # fmt: skip
+    """Choose block sizes: cache-sized blocks of at most `most` lanes, little padding, few distinct shapes; blocks of
+    about `wanted` lanes on CPU, where a sampler knows better.
 
     The width of a block does not depend on the number of devices (up to four), and neither do the draws: XLA may round
     differently for another width, though it hardly ever does at multiples of 16 lanes.
@@ -48,6 +50,8 @@ def layout(
         if chains_per_batch < chains:
             raise InputError(f"chains_per_batch must be at least chains = {chains}; got {chains_per_batch}")
         per_block = chains_per_batch // chains
+    elif wanted is not None and on_cpu:
+        per_block = -(-count // -(-count // max(1, wanted // chains)))
     else:
         lanes = next((w for d, w in _LANES_BY_STATISTICS if statistics <= d), 64) if on_cpu else _LANES_ELSEWHERE
         widest = max(1, min(lanes, most or lanes) // chains)

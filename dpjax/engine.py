@@ -235,7 +235,9 @@ def run_chains(
         raise InputError(f"devices must lie in 1..{available}; got {devices}")
     everything64 = getattr(sampler, "float64", False) or _ill_conditioned(problems)
     widest = getattr(sampler, "widest_block", None)
-    plan = layout(count, chains, statistics, devices or available, chains_per_batch, widest)
+    wanted = getattr(sampler, "block_lanes", None)
+    lanes = None if wanted is None else wanted(problems.model_template(), chains)
+    plan = layout(count, chains, statistics, devices or available, chains_per_batch, widest, lanes)
     if plan.devices < _hosts.count():
         raise InputError(f"{count} problems make {plan.devices} blocks, too few for {_hosts.count()} processes")
     float64 = everything64 or bool(np.max(problems.n) > problems.model.float64_above)

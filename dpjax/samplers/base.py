@@ -29,7 +29,8 @@ class LaneSampler(Protocol):
     """A sampler as the engine runs it: lane code over `chains x problems` lanes, chains outermost.
 
     A problem's chains sit at lanes `c * problems + t`, so that pooling over chains is a reshape. Optional attributes:
-    `float64`, everything in 64 bits; `widest_block`, most lanes of a block where a lane needs much memory; and
+    `float64`, everything in 64 bits; `widest_block`, most lanes of a block where a lane needs much memory;
+    `block_lanes(model, chains)`, about how many lanes a block should have on CPU; and
     `adapt_lanes(model, observed, carry, positions, done, chains) -> carry`, called after every `KEY_BLOCK` iterations
     with what `position_lanes(carry)` was after each of them, stacked, and the number of iterations done (traced).
     """

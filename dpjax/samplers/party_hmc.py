@@ -164,7 +164,14 @@ class PartyHmc:
 
     def leapfrogs_for(self, dim: int) -> int:
         """Steps per trajectory at this many coordinates: the step size falls with the fourth root of them."""
-        return self.leapfrogs or max(4, round(1.3 * dim**0.25))
+        return self.leapfrogs or max(4, round(1.8 * dim**0.25))
+
+    def block_lanes(self, model: Model, chains: int) -> int:
+        """A block of 64 problems is fastest on CPU where their metrics stay in the cache, else one of 8: products with
+        a metric run over problems first (5 features, 5 parties: 16 to 32 problems took twice as long)."""
+        assert isinstance(model, PartySums)
+        metric = model.base.dim**2 + 2 * model.parties * model.latent_dim**2
+        return chains * (64 if metric <= 10_000 else 8 if metric <= 1_000_000 else 1)
 
     def longest_step(self, dim: int) -> float:
         """Bound on the step size: a longer trajectory turns back."""

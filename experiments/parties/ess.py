@@ -1,8 +1,8 @@
 """Effective draws per second of the methods for several parties, in one run: python ess.py [--output FILE]
 
-Problems are simulated as in calibration_5_5.toml (5 parties, 5 features, n = 10,000, epsilon = 1). The ESS of a problem is
-the smallest bulk ESS of its parameters that both methods report, capped at the number of draws; seconds are those of the
-compiled call, warm-up included, compilation not.
+Problems are simulated as in calibration_5_5.toml (5 parties, 5 features, n = 10,000, epsilon = 1). The ESS of a problem
+is the smallest bulk ESS of its parameters, capped at the number of draws; seconds are those of the compiled call,
+warm-up included, compilation not.
 """
 
 from __future__ import annotations
@@ -61,10 +61,11 @@ def main() -> None:
     base = {(r["parties"], r["features"]): r["ess_per_second"] for r in rows if r["method"] == "normal-x"}
     for row in rows:
         row["times_normal_x"] = row["ess_per_second"] / base[row["parties"], row["features"]]
-        print(f"{row['parties']} parties, {row['features']} features, {row['method']}: {row['ess_per_second']:,.0f} ESS/s, "
-              f"{row['times_normal_x']:.1f} x normal-x")  # fmt: skip
+        where = f"{row['parties']} parties, {row['features']} features, {row['method']}"
+        print(f"{where}: {row['ess_per_second']:,.0f} ESS/s, {row['times_normal_x']:.1f} x normal-x")
     if arguments.output is not None:
-        machine = {"devices": [str(d.device_kind) for d in jax.devices()], "cpu": platform.processor(), "jax": jax.__version__}
+        devices = [str(device.device_kind) for device in jax.devices()]
+        machine = {"devices": devices, "cpu": platform.processor(), "jax": jax.__version__}
         arguments.output.write_text(json.dumps({"machine": machine, "rows": rows}, indent=1) + "\n")
 
 

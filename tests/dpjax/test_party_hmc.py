@@ -189,7 +189,7 @@ def test_settings():
     ):
         with pytest.raises(InputError):
             PartyHmc(**wrong)
-    assert PartyHmc().leapfrogs_for(12) == 4 and PartyHmc().leapfrogs_for(992) == 7
+    assert PartyHmc().leapfrogs_for(12) == 4 and PartyHmc().leapfrogs_for(992) == 10
     assert PartyHmc(leapfrogs=3).leapfrogs_for(992) == 3
 
 

@@ -392,7 +392,7 @@ def renamed(group):
         (put("features", '["bmi"]'), "bounds are given for 'blood pressure'"),
         (put("bounds", '{"bmi": [3, 1]}'), "bounds are missing|lo < hi"),
         (put("scaling", "other"), "scaling must be"),
-        (put("intercept", 0), "without an intercept"),
+        (put("intercept", 0), "coefficients"),
         (unfinite, "not finite"),
         (renamed, "coefficients"),
         (lambda group: group.__delitem__("sigma2"), "not a whole file"),

@@ -320,7 +320,7 @@ def test_bad_epsilon(epsilon, exact):
             "'add-remove' is refused.*number of records is private.*noised statistic",
         ),
         ({"adjacency": "bounded"}, "adjacency must be 'replace-one'"),
-        ({"intercept": False}, "without intercept"),
+        ({"intercept": False, "moments": True}, "with an intercept"),
         ({"intercept": 1}, "intercept must be True"),
         ({"bounds": {"bmi": (15, 45)}}, "bounds are missing for column 'progression'"),
         ({"bounds": BOUNDS | {"age": (0, 1)}}, "'age', which the model does not use"),

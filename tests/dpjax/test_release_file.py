@@ -125,7 +125,7 @@ BAD = [
     ("model/target", "bmi", "also among the features"),
     ("model/target", "a*b", "rename the column"),
     ("model/intercept", ABSENT, "'intercept'"),
-    ("model/intercept", False, "without intercept"),
+    ("model/intercept", False, "does not have"),
     ("model/intercept", 1, "Expected 'bool', got 'int'"),
     ("model/degree", 2, "unknown field 'degree'"),
     ("records", ABSENT, "missing required field 'records'"),
