@@ -78,7 +78,7 @@ def origin_parties(*reported: str, full_rank: bool = False) -> Callable[[Problem
             return "is for regressions without an intercept"
         if isinstance(model, MatrixSums):
             return "is for noise that is independent over entries, not for Wishart noise"
-        p, fewest = problems.model_template().p, np.asarray(model.records).min()
+        p, fewest = np.shape(model.base.theta_mean)[-1], np.asarray(model.records).min()
         if full_rank and fewest < p:
             return f"needs at least {p} records in every party, as many as features; one has {fewest:g}"
         names = problems.model_template().parameter_names
