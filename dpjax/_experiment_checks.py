@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from dpjax._config import CalibrationSection, Config, Fit, ReleaseSection, check_methods
 from dpjax._experiment_files import RELEASE, Folder, Found
-from dpjax._problems import make_problems
 from dpjax._table import read_columns
 from dpjax.calibration import Calibration
 from dpjax.engine import Problems
@@ -22,6 +21,7 @@ from dpjax.mechanisms import noise_scales
 from dpjax.methods import default_method, method_named
 from dpjax.models import Model
 from dpjax.posterior import Posterior
+from dpjax.problems import make_problems
 from dpjax.release import Release, release
 from dpjax.statistics import Statistic
 from dpjax.study_design import study_design

@@ -12,7 +12,6 @@ import jax
 import numpy as np
 
 from ._checkpoint import Checkpoint
-from ._problems import make_problems, party_problems
 from .engine import NON_FINITE, Problems, Progress, Run
 from .errors import ConvergenceError, ConvergenceWarning, InputError
 from .methods import Method, check_seed, default_method, method_named, run_method
@@ -20,6 +19,7 @@ from .models import Model, model_for
 from .modes import can_find_modes, describe_modes, doubt_about_modes, find_modes
 from .parties import gather, load_parties
 from .posterior import Posterior
+from .problems import make_problems, party_problems
 from .release import Release
 from .statistics import Statistic
 

@@ -14,7 +14,6 @@ import jax
 import numpy as np
 from scipy.special import ndtr
 
-from ._problems import make_problems
 from .diagnostics import Diagnostics, diagnose
 from .engine import OK, Problems, Progress, Run
 from .errors import ConvergenceWarning, InputError
@@ -22,6 +21,7 @@ from .inference import inferred_model, make_posterior, sample_prior_report
 from .methods import check_seed, default_method, method_named, run_method
 from .models import Model
 from .posterior import ESS_LIMIT, RHAT_LIMIT, Posterior
+from .problems import make_problems
 from .release import Release
 from .statistics import RegressionStatistic
 

@@ -14,7 +14,6 @@ import numpy as np
 from jaxtyping import Float64
 
 from ._checks import check_number, shown
-from ._problems import party_problems
 from ._release_file import LARGEST_COUNT
 from .engine import NON_FINITE, Problems, Progress
 from .errors import ConvergenceError, ConvergenceWarning, InputError
@@ -24,6 +23,7 @@ from .methods import check_seed, method_named, run_method
 from .models import MatrixSums, OriginRegression, origin_prior
 from .origin_statistic import OriginStatistic
 from .posterior import Posterior
+from .problems import party_problems
 from .statistic_base import SCALING
 
 #: Methods for matrix noise: the others would take it for noise of independent entries.

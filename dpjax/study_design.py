@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from ._budget import checked_share
-from ._problems import make_problems, party_problems
 from .engine import Problems, precision
 from .errors import InputError
 from .families import Family
@@ -23,6 +22,7 @@ from .models import KnownCovariates, LinearRegression, Model, OriginRegression, 
 from .models._making import family_prior
 from .models.covariate_laws import marginal_moments
 from .origin_statistic import OriginStatistic
+from .problems import make_problems, party_problems
 from .simulation import LAWS, Study, check_simulation, noise_scale, positive, simulate_study
 from .statistics import MOMENTS_SHARE, RegressionStatistic, Statistic
 from .views import KNOWN

@@ -176,8 +176,8 @@ def infer(
 
     `clt` has releases of its own, with y'y and its larger noise; all others share theirs.
     """
-    from dpjax._problems import party_problems
     from dpjax.methods import run_method
+    from dpjax.problems import party_problems
 
     squares = method == "clt"
     z, noise = releases(sums, levels, repetitions, squares, [*seed, 0])

@@ -118,9 +118,9 @@ def problems_of(x: np.ndarray, y: np.ndarray, train: np.ndarray, config: Config)
     Methods with moments get a part of epsilon for the usual sums, the others all of it, with the same noise on its
     scale.
     """
-    from dpjax._problems import make_problems
     from dpjax.mechanisms import noise_scales
     from dpjax.models import model_for
+    from dpjax.problems import make_problems
     from dpjax.statistics import RegressionStatistic
 
     bounds = {config.covariate: (0.0, 1.0), config.response: (0.0, 1.0)}

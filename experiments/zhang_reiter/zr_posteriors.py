@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from zr_data import Config, Prior, grams, places, sensitivity, truth
 
-from dpjax._problems import party_problems
 from dpjax.engine import Problems, Run
 from dpjax.methods import run_method
 from dpjax.models import OriginRegression
+from dpjax.problems import party_problems
 
 #: S2, Table 1: seconds, largest R-hat, R-hat and ESS of the log posterior.
 THEIR_TABLE_1 = {10: (107.415, 1.01, 1.00, 882), 100: (530.719, 1.03, 1.03, 149), 1000: (6137.39, 1.44, 1.36, 2)}

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpjax._problems import party_problems
 from dpjax.engine import Problems, run_chains
 from dpjax.errors import InputError
 from dpjax.methods import METHODS
@@ -16,6 +15,7 @@ from dpjax.models.base import Observed
 from dpjax.models.linear_regression import LinearRegression
 from dpjax.models.origin_regression import OriginRegression
 from dpjax.models.party_sums import PartySums
+from dpjax.problems import party_problems
 from dpjax.samplers import party_gibbs, party_steps
 from dpjax.samplers._party_parts import Coefficients, fold, log_marginal, over, released_lanes, root_of, theta_law
 from dpjax.samplers.party_gibbs import Clt, FixedS, FixedSFast, NormalX

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpjax._problems import party_problems
 from dpjax.diagnostics import diagnose
 from dpjax.engine import OK
 from dpjax.errors import InputError
@@ -14,6 +13,7 @@ from dpjax.matrix_mechanisms import InverseWishart, Wishart
 from dpjax.matrix_release import matrix_problems
 from dpjax.methods import METHODS, run_method
 from dpjax.models import LinearRegression, OriginRegression
+from dpjax.problems import party_problems
 from dpjax.samplers.party_hmc import PartyHmc, curvature_lanes, factor_lanes, force_lanes, velocity_lanes
 from tests.oracles import parties as oracle
 

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 import dpjax
-from dpjax._problems import make_problems
 from dpjax.calibration import calibrate_study
 from dpjax.engine import Problems
 from dpjax.errors import InputError, ModelWarning
 from dpjax.mechanisms import noise_scales
 from dpjax.methods import METHODS, default_method, run_method
 from dpjax.models import ExactSums, FreeMoments, KnownCovariates, LinearRegression, covariate_laws, model_for
+from dpjax.problems import make_problems
 from dpjax.release import MomentsPrivacy, Privacy
 from dpjax.statistics import RegressionStatistic
 from dpjax.study_design import study_design
