@@ -34,6 +34,7 @@ from ..kernels.products import pairs
 from ..kernels.symmetric import cholesky, gram_lanes, inverse_cholesky, matmul_lanes, matvec_lanes, take
 from ..sensitivity import moment_exponents
 from . import _regression_simulation as simulation
+from ._covariance_coordinates import unit_lower_lanes
 from ._hyperparameters import positive
 from .base import LaneModel, Observed, jacobian_of_lanes
 from .linear_regression import LinearRegression
@@ -134,7 +135,7 @@ class FreeMoments(LaneModel):
         a, b = pairs(p)
         mu, alpha, beta, log_s2, ell, c = base._split(phi[: base.dim])
         s2 = jnp.exp(log_s2)
-        lower = base._unit_lower_lanes(c, ell) * jnp.exp(ell)[:, None]
+        lower = unit_lower_lanes(c, ell) * jnp.exp(ell)[:, None]
         w, u = self._law_lanes(phi[base.dim :])
         apart = [sum(lower[i, j][None] * u[j] for j in range(i + 1)) for i in range(p)]  # x - mu, each [N, B]
         x = [mu[i][None] + apart[i] for i in range(p)]
@@ -250,7 +251,7 @@ class FreeMoments(LaneModel):
     def _simulate(self, key, phi, n, law):
         base = self.base
         mu, alpha, beta, log_s2, ell, c = (x[..., 0] for x in base._split(phi[: base.dim, None]))
-        lower = base._unit_lower_lanes(c[:, None], ell[:, None])[..., 0] * jnp.exp(ell)[:, None]
+        lower = unit_lower_lanes(c[:, None], ell[:, None])[..., 0] * jnp.exp(ell)[:, None]
         theta = jnp.concatenate([(alpha - mu @ beta)[None], beta])
         record = simulation.record_of(mu, lower, theta, log_s2, law)
         sums = simulation.sums_of_records(key, record, self.p, n, higher_exponents(self.p))
