@@ -149,7 +149,7 @@ def study(config: Config, said: Callable[[str], None] = lambda text: None) -> di
         "missing": missing,
         "sets": {},
     }
-    for number, (name, table) in enumerate(tables.items()):
+    for name, table in tables.items():
         columns = read_table(table)
         splits = {"paper": paper_split, "public": public_split}
         wanted = {v.data for v in config.variants.values()}
@@ -164,7 +164,7 @@ def study(config: Config, said: Callable[[str], None] = lambda text: None) -> di
             }  # fmt: skip
             chosen = {label: v for label, v in config.variants.items() if v.data == kind}
             for parties in table.parties or config.parties:
-                cells = _cells(config, split, chosen, parties, [config.seed, number, int(kind == "public"), parties])
+                cells = _cells(config, split, chosen, parties, [config.seed, 0, int(kind == "public"), parties])
                 for label, rows in cells.items():
                     entry = found["variants"].setdefault(label, {"noise_sd": {}, "parties": {}})
                     entry["noise_sd"] = rows.pop("noise_sd")
