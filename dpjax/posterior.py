@@ -58,7 +58,7 @@ class Posterior:
     rerun: bool = False
     rerun_seconds: float = 0.0
     notes: Sequence[str] = ()
-    parties: tuple[Mapping[str, Any], ...] = ()
+    parties: Sequence[Mapping[str, Any]] = ()
 
     def __post_init__(self) -> None:
         if self.draws.ndim != 3 or self.draws.shape[2] != len(self.names):
