@@ -112,7 +112,7 @@ def adassp_noise(
 
 
 def simulate_adassp(
-    key: Key[Array, ""], gram: Float[Array, "J d d"], cross: Float[Array, "J d"], noise: AdaSSPNoise
+    key: Key[Array, ""], gram: Float[Array, "J d d"] | Any, cross: Float[Array, "J d"] | Any, noise: AdaSSPNoise
 ) -> AdaSSP:
     """One simulated run on exact sums; pure, to be mapped over keys with `jax.vmap`. It protects nobody.
 

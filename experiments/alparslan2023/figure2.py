@@ -60,7 +60,7 @@ def finish(results: dict[str, Any], folder: Path) -> str:
         title = f"{variant['title']}; mean of {repetitions} releases"
         rows = [("prediction", "prediction"), ("mse", "theta")]
         save_figure(figure(results, label, rows, title), folder / f"figure_2_{label}.png", True)
-        distance = [("mmd2_standardised", "MMD^2")]
+        distance = [("mmd2", "MMD^2")]
         save_figure(figure(results, label, distance, title), folder / f"figure_4_{label}.png", True)
     return text(results)
 
@@ -73,7 +73,7 @@ def text(results: dict[str, Any]) -> str:
         "seeded noise: not private.",
         *(f"noise {name}: {what}." for name, what in results["noises"].items()),
     ]
-    keys = (("mse", "error of theta"), ("prediction", "error of predictions"), ("mmd2_standardised", "MMD^2"))
+    keys = (("mse", "error of theta"), ("prediction", "error of predictions"), ("mmd2", "MMD^2"))
     for d, found in results["features"].items():
         exact = found["non_private"]
         lines += ["", f"d = {d}; non-private: theta {exact['mse']:.3g}, predictions {exact['prediction']:.3g}"]

@@ -31,6 +31,7 @@ class Config(Strict, frozen=True):
     epsilon: float
     problems: int
     iterations: int
+    repeats: int
     largest: dict[str, int]
     methods: list[str]
     prior: Prior
@@ -48,6 +49,7 @@ def read_config(path: str) -> Config:
         ("parties", config.parties and min(config.parties) >= 1, "numbers of at least 1"),
         ("epsilon", config.epsilon > 0, "above 0"),
         ("problems", config.problems >= 1, "at least 1"),
+        ("repeats", config.repeats >= 1, "at least 1"),
         ("iterations", config.iterations >= 20, "at least 20"),
     ):
         if not good:
@@ -66,19 +68,18 @@ def study(config: Config, said: Said = lambda text: None) -> dict[str, Any]:
             for method in config.methods:
                 if d > config.largest.get(method, d):
                     continue
-                warmup = "warmup" if method == "collapsed" else "burn_in"
-                settings = {warmup: 125 if method == "collapsed" else 0}
-                times, compilation = {}, 0.0
-                for draws in (config.iterations, 3 * config.iterations):  # the difference has no start in it
-                    options = MethodOptions(chains=1, draws=draws, thin=1, settings=settings)
-                    made = infer(
-                        method, sums, n, [level], config.problems, config.prior, data.scale, options, [config.seed, d]
-                    )
-                    times[draws], compilation = made.seconds, max(compilation, made.compile_seconds)
-                seconds = (times[3 * config.iterations] - times[config.iterations]) / (2 * config.iterations)
+                hmc = method == "collapsed"
+                warmup = 125 if hmc else 0
+                settings = {"warmup" if hmc else "burn_in": warmup}
+                options = MethodOptions(chains=1, draws=config.iterations, thin=1, settings=settings)
+                given = (method, sums, n, [level], config.problems, config.prior, data.scale, options, [config.seed, d])
+                runs = [infer(*given) for _ in range(config.repeats)]
+                seconds = min(run.seconds for run in runs) / (config.iterations + warmup)
                 found[method][str(parties)][str(d)] = {
-                    "seconds": seconds / config.problems, "compile_seconds": compilation, "times": times
-                }  # fmt: skip
+                    "seconds": seconds / config.problems,
+                    "compile_seconds": runs[0].compile_seconds,
+                    "runs": [run.seconds for run in runs],
+                }
                 said(f"d = {d}, J = {parties}, {method}: {seconds / config.problems:.2e} s per iteration")
     return {
         "versions": _runtime.versions(),

@@ -9,7 +9,6 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -237,20 +236,14 @@ def adassp_estimates(sums: np.ndarray, level: Level, repetitions: int, seed: Seq
     """theta `[R, d]` of adaSSP, all repetitions in one call."""
     import jax
 
+    from dpjax.adassp import simulate_adassp
+
     gram, cross = matrices(sums, level.d)
     noise = level.adassp(parties)
     keys = jax.random.split(jax.random.key(int(np.random.default_rng([*seed, 2]).integers(2**31))), repetitions)
-    found = _many_adassp()(keys, gram.astype(np.float32), cross.astype(np.float32), noise)
-    return np.asarray(found.theta, np.float64)
-
-
-@lru_cache(maxsize=1)
-def _many_adassp() -> Any:
-    import jax
-
-    from dpjax.adassp import simulate_adassp
-
-    return jax.jit(jax.vmap(simulate_adassp, in_axes=(0, None, None, None)))
+    # not compiled as a whole: XLA on CPU may wait for ever in a program that maps LAPACK's functions
+    many = jax.vmap(simulate_adassp, in_axes=(0, None, None, None))
+    return np.asarray(many(keys, gram.astype(np.float32), cross.astype(np.float32), noise).theta, np.float64)
 
 
 def matrices(sums: np.ndarray, d: int) -> tuple[np.ndarray, np.ndarray]:
