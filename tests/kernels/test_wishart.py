@@ -110,10 +110,10 @@ def test_ratio_inside_the_proposal(d, alpha):
 def run_move(ratio=None, alpha=15.0, steps=1500, warm=100, dof=12.0):
     """Mean over steps of a chain on W(SIGMA, dof), per chain `[CHAINS, 2, 2]`."""
     d = 2
+    precision = jnp.asarray(np.linalg.inv(SIGMA), jnp.float32)
 
     def density(matrix, root):
-        value = (dof - d - 1) * jnp.log(jnp.diagonal(root)).sum() - 0.5 * (jnp.linalg.inv(SIGMA) * matrix).sum()
-        return value
+        return (dof - d - 1) * jnp.log(jnp.diagonal(root)).sum() - 0.5 * (precision * matrix).sum()
 
     def chain(key):
         start = wishart.wishart_state(density, jnp.asarray(dof * SIGMA, jnp.float32))
@@ -125,10 +125,11 @@ def run_move(ratio=None, alpha=15.0, steps=1500, warm=100, dof=12.0):
                 a, b = jax.random.split(key)
                 proposal = wishart.propose(a, state.factor, jnp.float32(alpha))
                 value = density(proposal.matrix, proposal.factor)
-                log_ratio = value - state.log_density + ratio(state.matrix, proposal.matrix, alpha)
+                log_ratio = value - state.log_density + ratio(state.matrix, proposal.matrix, jnp.float32(alpha))
                 new = wishart.WishartState(proposal.matrix, proposal.factor, value)
                 rate = wishart.acceptance(log_ratio)
-                state = jax.tree.map(lambda x, y: jnp.where(jax.random.uniform(b) < rate, x, y), new, state)
+                accepted = jax.random.uniform(b, dtype=jnp.float32) < rate
+                state = jax.tree.map(lambda x, y: jnp.where(accepted, x, y), new, state)
             return state, (state.matrix, rate)
 
         return jax.lax.scan(step, start, jax.random.split(key, steps + warm))[1]
