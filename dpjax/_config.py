@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 import math
 import os
 import re
@@ -15,6 +13,7 @@ from typing import Any, get_type_hints
 import msgspec
 
 from dpjax._files import read_toml
+from dpjax._fingerprint import LATER, Fingerprints, file_hash, hash_of, without_later_keys
 from dpjax.errors import InputError
 from dpjax.kinds import check_options
 
@@ -24,11 +23,6 @@ DESIGN = (
     "model", "features", "bounds", "rule", "categories", "released", "options", "mechanism", "delta", "sensitivity",
     "simulate", "clip", "moments", "moments_share", "intercept", "parties", "squares",
 )  # fmt: skip
-#: Keys that were added after folders had been made, with their defaults.
-LATER = {
-    "moments": False, "moments_share": None, "intercept": True, "parties": 1, "squares": None, "norms": None,
-    "averaged": None,
-}  # fmt: skip
 LARGEST_RECORDS = 2**53  # as a float still exact
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -379,15 +373,6 @@ def plain(config: Config) -> dict[str, Any]:
     return msgspec.to_builtins(config)
 
 
-@dataclasses.dataclass(frozen=True)
-class Fingerprints:
-    """Hashes by which a folder knows its config. release: of [data], [release] and the public files they name; it
-    decides whether a release that was drawn is still the one that is wanted. whole: of everything."""
-
-    whole: str
-    release: str
-
-
 def fingerprint(config: Config, folder: Path) -> Fingerprints:
     """Hashes of the config and of the public files it names, the table too if it is public.
 
@@ -396,37 +381,16 @@ def fingerprint(config: Config, folder: Path) -> Fingerprints:
     Raises:
         InputError: one of the files cannot be read.
     """
-    content = _without_later_keys(plain(config))
+    content = without_later_keys(plain(config))
     data, section = config.data, config.release
     sources = [section.file] if section is not None and section.file is not None else []
     if data is not None and data.data_is_public and data.csv is not None:
         sources.append(data.csv)
     sections = (config.fit, config.calibration)
     priors = [section.prior for section in sections if section is not None and isinstance(section.prior, str)]
-    drawn = [content["data"], content["release"], *(_file_hash(folder / name) for name in sources)]
-    whole = [content, drawn, *(_file_hash(folder / name) for name in priors)]
-    return Fingerprints(_hash(whole), _hash(drawn))
-
-
-def _without_later_keys(content: dict[str, Any]) -> dict[str, Any]:
-    """The config without keys that came later and are at their default: folders made before them must stay known, or
-    their releases would be drawn and paid for again."""
-    for name in ("release", "calibration"):
-        part = content[name]
-        if part is not None:
-            content[name] = {key: part[key] for key in part if key not in LATER or part[key] != LATER[key]}
-    return content
-
-
-def _hash(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
-
-
-def _file_hash(path: Path) -> str:
-    try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+    drawn = [content["data"], content["release"], *(file_hash(folder / name) for name in sources)]
+    whole = [content, drawn, *(file_hash(folder / name) for name in priors)]
+    return Fingerprints(hash_of(whole), hash_of(drawn))
 
 
 def _readable(message: str) -> str:

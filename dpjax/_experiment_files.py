@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dpjax import _files
-from dpjax._config import Fingerprints
+from dpjax._fingerprint import Fingerprints
 from dpjax._release_file import read_json
 from dpjax.calibration import Calibration
 from dpjax.calibration_statistics import Ranks

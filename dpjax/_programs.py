@@ -16,6 +16,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as Spec
 
 from . import _hosts, _reducers
+from .kernels.batching import repeat_lanes
 from .samplers.base import KEY_BLOCK, LaneSampler
 
 KEY_KIND = "threefry2x32"
@@ -61,18 +62,13 @@ class Programs(NamedTuple):
     seconds: float
 
 
-def _lanes(x, chains: int):
-    """Repeat a per-problem array over chains: lane c * T + t holds problem t."""
-    return jnp.tile(x, (1,) * (x.ndim - 1) + (chains,))
-
-
 def _typed(words):
     return random.wrap_key_data(jnp.moveaxis(words, 0, -1), impl=KEY_KIND)
 
 
 def _init_block(sampler: LaneSampler, chains: int, model, observed, truth, words):
     TRACES["init"] += 1
-    model, observed = jax.tree.map(lambda x: _lanes(x, chains), (model, observed))
+    model, observed = jax.tree.map(lambda x: repeat_lanes(x, chains), (model, observed))
     first = jax.vmap(lambda k: random.fold_in(k, np.uint32(0xFFFFFFFF)))(_typed(words))
     return sampler.init_lanes(model, observed, first, chains)
 
@@ -82,7 +78,7 @@ def _segment_block(
 ):
     """Run one segment of one block; returns the carry and a `_reducers.Segment`."""
     TRACES["segment"] += 1
-    model, observed = jax.tree.map(lambda x: _lanes(x, chains), (model, observed))
+    model, observed = jax.tree.map(lambda x: repeat_lanes(x, chains), (model, observed))
     keys = _typed(words)
     thin = plan.thin
     per_chunk = max(thin, KEY_BLOCK)
@@ -119,8 +115,10 @@ def _segment_block(
     carry, (kept, acceptance, divergent) = lax.scan(chunk, carry, chunks)
     kept = kept.reshape(-1, *kept.shape[2:])  # [draws, K, B]
     counts = (acceptance.mean(0), divergent.sum(0, dtype=jnp.int32), sampler.finite_lanes(carry))
-    target = _lanes(truth, chains)
-    return carry, _reducers.reduce(kept, target, jax.tree.map(lambda x: _lanes(x, chains), bins), counts, plan.stream)
+    target = repeat_lanes(truth, chains)
+    return carry, _reducers.reduce(
+        kept, target, jax.tree.map(lambda x: repeat_lanes(x, chains), bins), counts, plan.stream
+    )
 
 
 def _spread(function: Callable, devices: int) -> Callable:

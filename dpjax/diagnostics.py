@@ -29,6 +29,8 @@ from scipy.special import ndtri
 
 from dpjax.errors import InputError
 
+#: A rank-normalised R-hat above, or a bulk ESS below, is said to the user, and such a problem is run again.
+RHAT_LIMIT, ESS_LIMIT = 1.05, 100.0
 CHUNK_ELEMENTS = 150_000  # draws per chunk: the working set of one thread stays near the size of an L2 cache
 
 

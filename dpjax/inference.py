@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import jax
@@ -128,17 +127,13 @@ def fit(
         progress=progress,
         checkpoint=checkpoint,
     )
-    if (run.codes == NON_FINITE).any():
-        raise ConvergenceError(
-            f"{int((run.codes == NON_FINITE).sum())} of {run.codes.size} chains ended with non-finite numbers; "
-            "look at the scale of the statistics and of the prior, or try another seed"
-        )
+    check_finite(run)
     used = seen.model_template()
     draws_of_prior = sample_prior_report(used, seed)
     if gathered is None:
         posterior = make_posterior(one, entry, seen, run, used, draws_of_prior)
     else:
-        posterior = _posterior_of_parties(releases, statistic, entry, seen, run, used, draws_of_prior)
+        posterior = posterior_of(entry, seen, run, used, draws_of_prior, **_of_parties(releases, statistic))
     for sentence in posterior.warnings():
         warnings.warn(sentence, ConvergenceWarning, stacklevel=2)
     return posterior
@@ -150,20 +145,40 @@ def sample_prior_report(model: Model, seed: int) -> np.ndarray:
     return np.asarray(_prior_report(model, jax.random.split(jax.random.key(seed + 1), PRIOR_DRAWS)))
 
 
+def check_finite(run: Run) -> None:
+    """Refuse draws of chains that ended with numbers that are not finite.
+
+    Raises:
+        ConvergenceError: there are such chains.
+    """
+    if (run.codes == NON_FINITE).any():
+        raise ConvergenceError(
+            f"{int((run.codes == NON_FINITE).sum())} of {run.codes.size} chains ended with non-finite numbers; "
+            "look at the scale of the statistics and of the prior, or try another seed"
+        )
+
+
 def make_posterior(
     release: Release, method: Method, problems: Problems, run: Run, model: Model, prior_draws: np.ndarray
 ) -> Posterior:
     """The posterior of one release from a run of that one problem, under the prior `model`."""
     privacy = release.privacy
+    return posterior_of(
+        method, problems, run, model, prior_draws,
+        statistic=release.statistic, records=release.records, mechanism=release.mechanism,
+        epsilon=privacy.epsilon if privacy else float("nan"), delta=privacy.delta if privacy else float("nan"),
+        adjacency=privacy.adjacency if privacy else "not stated",
+    )  # fmt: skip
+
+
+def posterior_of(
+    method: Method, problems: Problems, run: Run, model: Model, prior_draws: np.ndarray, **released: Any
+) -> Posterior:
+    """The posterior from a run of one problem, under the prior `model`; released: statistic, records, mechanism,
+    epsilon, delta, adjacency (and parties), as of `Posterior`."""
     return Posterior(
         draws=run.draws[0],
         names=run.names,
-        statistic=release.statistic,
-        records=release.records,
-        epsilon=privacy.epsilon if privacy else float("nan"),
-        delta=privacy.delta if privacy else float("nan"),
-        mechanism=release.mechanism,
-        adjacency=privacy.adjacency if privacy else "not stated",
         method=method.name,
         seconds=run.seconds,
         codes=run.codes[0],
@@ -173,28 +188,25 @@ def make_posterior(
         rerun=bool(run.reruns),
         rerun_seconds=run.rerun_seconds,
         notes=_notes(method, problems, run),
+        **released,
     )
 
 
-def _posterior_of_parties(
-    releases: Sequence[Release], statistic: Statistic, method: Method, problems: Problems, run: Run, model: Model,
-    prior_draws: np.ndarray,
-) -> Posterior:  # fmt: skip
-    """As `make_posterior`; the guarantee is that of the weakest release, as parties are disjoint (SPEC A17)."""
+def _of_parties(releases: Sequence[Release], statistic: Statistic) -> dict[str, Any]:
+    """What `posterior_of` takes of several releases; the guarantee is that of the weakest one, as parties are disjoint
+    (SPEC A17)."""
     stated = [one.privacy for one in releases]
     weakest = lambda name: max(getattr(p, name) for p in stated) if all(stated) else float("nan")
-    kinds = sorted({one.mechanism for one in releases})
-    posterior = make_posterior(releases[0], method, problems, run, model, prior_draws)
     parties = tuple(
         {"records": one.records, "mechanism": one.mechanism, "epsilon": p.epsilon if p else None,
          "delta": p.delta if p else None}
         for one, p in zip(releases, stated, strict=True)
     )  # fmt: skip
-    return replace(
-        posterior, statistic=statistic, records=sum(one.records for one in releases), epsilon=weakest("epsilon"),
-        delta=weakest("delta"), mechanism=", ".join(kinds),
-        adjacency=stated[0].adjacency if stated[0] and all(stated) else "not stated", parties=parties,
-    )  # fmt: skip
+    return {
+        "statistic": statistic, "records": sum(one.records for one in releases), "epsilon": weakest("epsilon"),
+        "delta": weakest("delta"), "mechanism": ", ".join(sorted({one.mechanism for one in releases})),
+        "adjacency": stated[0].adjacency if stated[0] and all(stated) else "not stated", "parties": parties,
+    }  # fmt: skip
 
 
 def _notes(method: Method, problems: Problems, run: Run) -> tuple[str, ...]:

@@ -14,13 +14,13 @@ import jax
 import numpy as np
 from scipy.special import ndtr
 
-from .diagnostics import Diagnostics, diagnose
+from .diagnostics import ESS_LIMIT, RHAT_LIMIT, Diagnostics, diagnose
 from .engine import OK, Problems, Progress, Run
 from .errors import ConvergenceWarning, InputError
 from .inference import inferred_model, make_posterior, sample_prior_report
 from .methods import check_seed, default_method, method_named, run_method
 from .models import Model
-from .posterior import ESS_LIMIT, RHAT_LIMIT, Posterior
+from .posterior import Posterior
 from .problems import make_problems
 from .release import Release
 from .statistics import RegressionStatistic

@@ -38,9 +38,36 @@ _METRIC = "number of rows added, removed or replaced"
 _MEASURE = "approximate differential privacy (epsilon, delta)"
 
 
+class _Private:
+    """What a mechanism promises, from the deltas of its two neighbourhoods."""
+
+    adjacency: str
+
+    def _deltas(self) -> tuple[privacy.Delta, privacy.Delta]:
+        raise NotImplementedError
+
+    def delta(self, epsilon: Any, adjacency: str | None = None) -> float:
+        """Smallest delta known for this epsilon: exact for "add-remove", a proven bound for "replace-one".
+
+        Args:
+            epsilon: at least 0.
+            adjacency: None is that of the mechanism.
+        """
+        return privacy.delta_at(self._deltas(), epsilon, adjacency or self.adjacency)
+
+    def privacy_map(self, delta: Any, adjacency: str | None = None) -> float:
+        """Smallest epsilon known for this delta (rounded up); infinity where there is none.
+
+        Args:
+            delta: inside (0, 1).
+            adjacency: None is that of the mechanism.
+        """
+        return privacy.epsilon_at(self._deltas(), delta, adjacency or self.adjacency)
+
+
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class Wishart:
+class Wishart(_Private):
     """M = G + Wishart(B^2 I, k).
 
     Args:
@@ -95,24 +122,6 @@ class Wishart:
         d, B, budget = _arguments(p, bound, epsilon, delta, adjacency)
         return cls(B, privacy.smallest_dof(d, *budget, adjacency), d, adjacency)
 
-    def delta(self, epsilon: Any, adjacency: str | None = None) -> float:
-        """Smallest delta known for this epsilon: exact for "add-remove", a proven bound for "replace-one".
-
-        Args:
-            epsilon: at least 0.
-            adjacency: None is that of the mechanism.
-        """
-        return privacy.delta_at(self._deltas(), epsilon, adjacency or self.adjacency)
-
-    def privacy_map(self, delta: Any, adjacency: str | None = None) -> float:
-        """Smallest epsilon known for this delta (rounded up); infinity where there is none.
-
-        Args:
-            delta: inside (0, 1).
-            adjacency: None is that of the mechanism.
-        """
-        return privacy.epsilon_at(self._deltas(), delta, adjacency or self.adjacency)
-
     def _deltas(self) -> tuple[privacy.Delta, privacy.Delta]:
         dof = privacy.positive(self.dof, "dof")
         if dof < self.dim + 1:
@@ -148,7 +157,7 @@ class Wishart:
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class InverseWishart:
+class InverseWishart(_Private):
     """M ~ InvWishart(G + psi I, nu).
 
     Args:
@@ -206,14 +215,6 @@ class InverseWishart:
         d, B, budget = _arguments(p, bound, epsilon, delta, adjacency)
         dof = privacy.count(records, "records") + d
         return cls(B, privacy.smallest_ridge(dof, B, *budget, adjacency), dof, d, adjacency)
-
-    def delta(self, epsilon: Any, adjacency: str | None = None) -> float:
-        """As `Wishart.delta`."""
-        return privacy.delta_at(self._deltas(), epsilon, adjacency or self.adjacency)
-
-    def privacy_map(self, delta: Any, adjacency: str | None = None) -> float:
-        """As `Wishart.privacy_map`."""
-        return privacy.epsilon_at(self._deltas(), delta, adjacency or self.adjacency)
 
     def _deltas(self) -> tuple[privacy.Delta, privacy.Delta]:
         dof = privacy.positive(self.dof, "dof")

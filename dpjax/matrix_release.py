@@ -15,16 +15,16 @@ from jaxtyping import Float64
 
 from ._checks import check_number, shown
 from ._release_file import LARGEST_COUNT
-from .engine import NON_FINITE, Problems, Progress
-from .errors import ConvergenceError, ConvergenceWarning, InputError
-from .inference import sample_prior_report
+from .engine import Problems, Progress
+from .errors import ConvergenceWarning, InputError
+from .inference import check_finite, posterior_of, sample_prior_report
 from .matrix_mechanisms import InverseWishart, Wishart
 from .methods import check_seed, method_named, run_method
 from .models import MatrixSums, OriginRegression, origin_prior
 from .origin_statistic import OriginStatistic
 from .posterior import Posterior
 from .problems import party_problems
-from .statistic_base import SCALING
+from .statistics import SCALING, origin_places
 
 #: Methods for matrix noise: the others would take it for noise of independent entries.
 METHODS = ("collapsed", "naive")
@@ -51,14 +51,12 @@ def matrix_problems(
         InputError: shapes that do not fit, a matrix that is not finite and symmetric, or, of an inverse Wishart, not
             positive definite.
     """
-    if not isinstance(mechanism, Wishart | InverseWishart):
-        raise InputError(f"mechanism must be a Wishart or an InverseWishart; got {type(mechanism).__name__}")
+    _check_mechanism(mechanism)
     try:
         matrix = np.asarray(released, np.float64)
     except (TypeError, ValueError):
         raise InputError("released must hold numbers only") from None
     q = mechanism.dim
-    _check_mechanism(mechanism)
     if base.psi.shape[-1] != q - 1:
         raise InputError(f"released is of {q - 1} features, the prior of {base.psi.shape[-1]}")
     if matrix.ndim != 3 or matrix.shape[1:] != (q, q) or not len(matrix):
@@ -74,7 +72,7 @@ def matrix_problems(
     if inverse and not (np.linalg.eigvalsh(matrix)[:, 0] > 0).all():
         raise InputError("released must be positive definite: a draw from an inverse Wishart law is")
     matrix = matrix / unit
-    i, j = np.array([(a, b) for a in range(q - 1) for b in range(a, q - 1)] + [(a, q - 1) for a in range(q)]).T
+    i, j = origin_places(q - 1)
     if inverse:
         estimate, psi = matrix * (dof - q - 1) - ridge * np.eye(q), matrix * dof
         diagonal = np.diagonal(psi, axis1=1, axis2=2)
@@ -91,12 +89,14 @@ def matrix_problems(
     return dataclasses.replace(problems, model=MatrixSums(**fields, dof=full(dof), ridge=full(ridge), inverse=inverse))
 
 
-def _check_mechanism(mechanism: Wishart | InverseWishart) -> None:
-    """Refuse a mechanism that was put together by hand from numbers that it cannot have.
+def _check_mechanism(mechanism: Any) -> None:
+    """Refuse what is no mechanism, or was put together by hand from numbers that it cannot have.
 
     Raises:
         InputError: the first of them.
     """
+    if not isinstance(mechanism, Wishart | InverseWishart):
+        raise InputError(f"mechanism must be a Wishart or an InverseWishart; got {type(mechanism).__name__}")
     words = f"of the {mechanism.kind} mechanism must be a finite number > 0"
     for name in ("bound", "dof", "ridge") if isinstance(mechanism, InverseWishart) else ("bound", "dof"):
         value = getattr(mechanism, name)
@@ -114,8 +114,6 @@ def _check_arguments(mechanism: Any, released: Any, records: Any, epsilon: Any, 
     Raises:
         InputError: the first argument that is wrong.
     """
-    if not isinstance(mechanism, Wishart | InverseWishart):
-        raise InputError(f"mechanism must be a Wishart or an InverseWishart; got {type(mechanism).__name__}")
     q = mechanism.dim
     if np.shape(released) != (q, q):
         raise InputError(f"released must have shape [{q}, {q}]; got {np.shape(released)}")
@@ -162,8 +160,8 @@ def fit_matrix(
     Warns:
         ConvergenceWarning: R-hat > 1.05 or ESS < 100 after the automatic reruns.
     """
-    _check_arguments(mechanism, released, records, epsilon, delta)
     _check_mechanism(mechanism)
+    _check_arguments(mechanism, released, records, epsilon, delta)
     plain = OriginStatistic(features, target)
     bound = float(mechanism.bound)
     statistic = dataclasses.replace(plain, bounds=dict.fromkeys(plain.variables, (-bound, bound)), scaling=SCALING)
@@ -175,15 +173,12 @@ def fit_matrix(
         raise InputError(f"method {method!r} does not know the noise of matrices: {' and '.join(METHODS)} do")
     seen = entry.seen(problems)
     run = run_method(method, problems, seed=seed, chains=chains, draws=draws, settings=settings, progress=progress)
-    if (run.codes == NON_FINITE).any():
-        raise ConvergenceError(f"{int((run.codes == NON_FINITE).sum())} of {run.codes.size} chains are not finite")
+    check_finite(run)
     model = seen.model_template()
-    posterior = Posterior(
-        draws=run.draws[0], names=run.names, statistic=statistic, records=int(records),
+    posterior = posterior_of(
+        entry, seen, run, model, sample_prior_report(model, seed), statistic=statistic, records=int(records),
         epsilon=math.nan if epsilon is None else float(epsilon), delta=math.nan if delta is None else float(delta),
-        mechanism=mechanism.kind, adjacency=mechanism.adjacency, method=method, seconds=run.seconds,
-        codes=run.codes[0], prior=model.as_dict(), prior_draws=sample_prior_report(model, seed),
-        compile_seconds=run.compile_seconds, rerun=bool(run.reruns), rerun_seconds=run.rerun_seconds,
+        mechanism=mechanism.kind, adjacency=mechanism.adjacency,
     )  # fmt: skip
     for sentence in posterior.warnings():
         warnings.warn(sentence, ConvergenceWarning, stacklevel=2)

@@ -12,8 +12,10 @@ import numpy as np
 
 from . import views
 from ._checkpoint import Checkpoint
-from .diagnostics import Diagnostics, diagnose
-from .engine import OK, Problems, Progress, Run, replace_problems, run_chains
+from ._reruns import failed as _failed
+from ._reruns import harder, merge
+from .diagnostics import diagnose
+from .engine import Problems, Progress, Run, run_chains
 from .errors import InputError
 from .mechanisms import MECHANISMS
 from .models import FreeMoments, Model, PartySums
@@ -24,11 +26,10 @@ from .samplers.collapsed import Collapsed
 from .samplers.conjugate import Conjugate
 from .samplers.exact import MOST_TERMS, Enumeration, OnePosteriorSampling, Quadrature, terms_needed
 from .samplers.gibbs import Gibbs
+from .samplers.individual import Individual
 from .samplers.party_gibbs import Clt, FixedS, FixedSFast, NormalX
 from .samplers.party_hmc import PartyHmc
 
-#: A problem is run again when its rank-normalised R-hat or its bulk ESS is on the wrong side of these.
-RHAT_LIMIT, ESS_LIMIT = 1.05, 100.0
 #: Fields of samplers that are no plain data, or known otherwise.
 HIDDEN = ("noise", "covariates")
 
@@ -104,50 +105,6 @@ class Method:
         return found
 
 
-@dataclass(frozen=True)
-class Individual:
-    """Settings of `dpjax.individual.run_individual`: NumPyro's NUTS with every record latent.
-
-    warmup: adaptation steps; bounded: the records were clipped to the bounds before they were summed; target:
-    acceptance rate aimed at; max_tree_depth: trajectories of at most 2^max_tree_depth steps; covariates: their law, in
-    place of the hierarchical normal (a NumPyro distribution, one per feature, or a function that samples them; from
-    Python only).
-    """
-
-    warmup: int = 500
-    bounded: bool = False
-    target: float = 0.8
-    max_tree_depth: int = 10
-    covariates: Any = None
-    name: str = "individual"
-
-    def __post_init__(self):
-        if self.warmup < 10:
-            raise InputError(f"warmup must be at least 10; got {self.warmup}")
-
-    @property
-    def warmup_iterations(self) -> int:
-        return self.warmup
-
-    def run(self, problems: Problems, **options: Any) -> Run:
-        """As `dpjax.engine.run_chains`; streaming is refused."""
-        from .individual import run_individual
-
-        own = {name: getattr(self, name) for name in ("warmup", "bounded", "target", "max_tree_depth", "covariates")}
-        return run_individual(problems, **own, **options)
-
-
-def _harder(sampler: Any, dim: int, *, trajectories: int, target: float, warmup: int) -> Any:
-    """The sampler with longer trajectories, shorter steps and a longer search and warm-up."""
-    return dataclasses.replace(
-        sampler,
-        leapfrogs=trajectories * sampler.leapfrogs_for(dim),
-        target=max(target, sampler.target),
-        warmup=warmup * sampler.warmup,
-        mode_steps=2 * sampler.mode_steps,
-    )
-
-
 def _exact(sampler: Quadrature, problems: Problems) -> Any:
     model = problems.model_template()
     if model.dim != 1 or model.statistic_dim != 1:
@@ -185,8 +142,8 @@ def _collapsed(name: str, summary: str, **fields: Any) -> Method:
         summary,
         lambda noise: Collapsed(noise=noise, name=name),
         escalate=(
-            (lambda sampler, dim: _harder(sampler, dim, trajectories=2, target=0.95, warmup=2), 4),
-            (lambda sampler, dim: _harder(sampler, dim, trajectories=4, target=0.98, warmup=4), 8),
+            (lambda sampler, dim: harder(sampler, dim, trajectories=2, target=0.95, warmup=2), 4),
+            (lambda sampler, dim: harder(sampler, dim, trajectories=4, target=0.98, warmup=4), 8),
         ),
         **fields,
     )
@@ -413,12 +370,12 @@ def run_method(
     if not rerun:
         return run
     options = {k: v for k, v in options.items() if k not in ("chains_per_batch", "first_problem")}
-    for stage, (harder, factor) in enumerate(method.escalate, start=1):
+    for stage, (make_harder, factor) in enumerate(method.escalate, start=1):
         bad = np.flatnonzero(_failed(run, draws * chains))
         if not len(bad):
             break
         again = run_chains(
-            harder(sampler, problems.model_template().dim),
+            make_harder(sampler, problems.model_template().dim),
             problems.take(bad),
             seed=seed + 7919 * stage,
             chains=chains * factor,
@@ -431,31 +388,5 @@ def run_method(
         again.diagnostics = diagnose(again.draws, again.names)
         run.rerun_mask[bad] = True
         run.rerun_seconds += again.seconds
-        run = _merge(run, bad, again)
+        run = merge(run, bad, again)
     return run
-
-
-def _failed(run: Run, available: int) -> np.ndarray:
-    """Problems to run again `[T]`; an ESS of 100 is asked for only where there are that many draws."""
-    limit = min(ESS_LIMIT, 0.5 * available)
-    return run.diagnostics.unreliable(RHAT_LIMIT, limit) | (run.codes != OK).any(1)
-
-
-def _merge(run: Run, bad: np.ndarray, again: Run) -> Run:
-    diagnostics = run.diagnostics
-    mask, seconds = run.rerun_mask, run.rerun_seconds
-    merged = replace_problems(run, bad, again)
-    merged.rerun_mask, merged.rerun_seconds = mask, seconds
-    merged.settings = run.settings
-    if len(bad) == len(run.codes):
-        merged.diagnostics = again.diagnostics
-        return merged
-    changed = {}
-    for field in dataclasses.fields(Diagnostics):
-        value = getattr(diagnostics, field.name)
-        if isinstance(value, np.ndarray) and value.ndim >= 1 and len(value) == len(run.codes):
-            value = value.copy()
-            value[bad] = getattr(again.diagnostics, field.name)
-            changed[field.name] = value
-    merged.diagnostics = dataclasses.replace(diagnostics, **changed)
-    return merged

@@ -20,7 +20,7 @@ from dpjax.row_norms import (
     l2_sensitivity,
 )
 from dpjax.sensitivity import Exponents, regression_exponents, rounding_allowance
-from dpjax.statistics import ADJACENCIES, NORMS, RegressionStatistic, origin_parameters
+from dpjax.statistics import ADJACENCIES, NORMS, RegressionStatistic, index_pairs, origin_parameters
 
 #: Names of the two norm bounds in a release file.
 FEATURES, TARGET = "features", "target"
@@ -76,9 +76,8 @@ class OriginStatistic(RegressionStatistic):
 
     @property
     def pairs(self) -> tuple[tuple[int, int], ...]:
-        p = self.p
-        products = [(i, j) for i in range(1, p + 1) for j in range(i, p + 1)]
-        return (*products, *((i, p + 1) for i in range(1, p + 1)), *([(p + 1, p + 1)] if self.squares else []))
+        pairs = tuple((a, b) for a, b in index_pairs(self.p) if a)
+        return pairs if self.squares else pairs[:-1]
 
     @property
     def base(self) -> RegressionStatistic:
@@ -107,6 +106,10 @@ class OriginStatistic(RegressionStatistic):
     def half(self) -> Float64[np.ndarray, " q"]:
         """By what each variable is divided."""
         return self.largest if self.scaling else np.ones(self.p + 1)
+
+    @property
+    def units(self) -> tuple[Float64[np.ndarray, " q"], Float64[np.ndarray, " q"]]:
+        return np.zeros(self.p + 1), self.half
 
     @property
     def box(self) -> tuple[tuple[float, float], ...] | None:

@@ -101,9 +101,9 @@ def gather(releases: Sequence[Release]) -> Parties:
             neither Laplace nor Gaussian, or two hold the same noisy sums (one release that is given twice would count
             twice); the message names the party by its number, from 1.
     """
-    first = _regression(releases[0], 1)
-    for number, one in enumerate(releases[1:], start=2):
-        other = _regression(one, number)
+    statistics = [_regression(one, number) for number, one in enumerate(releases, start=1)]
+    first = statistics[0]
+    for number, other in enumerate(statistics[1:], start=2):
         for what, a, b in (
             ("target", first.target, other.target),
             ("features", list(first.features), list(other.features)),
@@ -114,8 +114,7 @@ def gather(releases: Sequence[Release]) -> Parties:
             if a != b:
                 raise InputError(f"parties 1 and {number} differ in {what}: {a!r} and {b!r}")
     _refuse_repeated(releases)
-    statistics = [_regression(one, k) for k, one in enumerate(releases, start=1)]
-    if first.moments or any(s.moments for s in statistics):
+    if any(s.moments for s in statistics):
         raise InputError("releases with third and fourth moments can only be fitted one by one")
     common = common_statistic(statistics)
     full = _whole(common)
@@ -142,8 +141,8 @@ def common_statistic(statistics: Sequence[RegressionStatistic]) -> RegressionSta
         top = np.max([s.largest for s in statistics if isinstance(s, OriginStatistic)], axis=0)
         bounds = {name: (-value, value) for name, value in zip(first.variables, top.tolist(), strict=True)}
         return dataclasses.replace(first, bounds=bounds, norms=None, averaged=1, squares=squares)
-    if first.scaling is None or any(s.bounds is None for s in statistics):
-        return dataclasses.replace(first, bounds=None) if first.scaling is None else first
+    if first.scaling is None:
+        return dataclasses.replace(first, bounds=None)
     pairs = [np.array([(s.bounds or {})[name] for s in statistics]) for name in first.variables]
     bounds = {
         name: (float(p[:, 0].min()), float(p[:, 1].max())) for name, p in zip(first.variables, pairs, strict=True)
@@ -153,19 +152,8 @@ def common_statistic(statistics: Sequence[RegressionStatistic]) -> RegressionSta
 
 def _units(statistics: Sequence[RegressionStatistic], common: RegressionStatistic) -> tuple[np.ndarray, np.ndarray]:
     """Centre and half width of every party's units in the common ones `[J, q]`."""
-    (centre, half), own = _affine(common), [_affine(s) for s in statistics]
+    (centre, half), own = common.units, [s.units for s in statistics]
     return np.array([(c - centre) / half for c, _ in own]), np.array([h / half for _, h in own])
-
-
-def _affine(statistic: RegressionStatistic) -> tuple[np.ndarray, np.ndarray]:
-    """(c, h) with which a variable r enters as (r - c) / h."""
-    q = statistic.p + 1
-    if isinstance(statistic, OriginStatistic):
-        return np.zeros(q), statistic.half
-    if statistic.scaling is None or statistic.bounds is None:
-        return np.zeros(q), np.ones(q)
-    low, high = np.array(list(statistic.bounds.values())).T
-    return low / 2 + high / 2, high / 2 - low / 2
 
 
 def _refuse_repeated(releases: Sequence[Release]) -> None:

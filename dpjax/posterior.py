@@ -15,15 +15,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpjax import _files
-from dpjax.diagnostics import Diagnostics, diagnose
+from dpjax.diagnostics import ESS_LIMIT, RHAT_LIMIT, Diagnostics, diagnose
 from dpjax.errors import InputError, require
 from dpjax.statistics import Statistic, split_name
 
 if TYPE_CHECKING:
     import dpjax.prediction
-
-RHAT_LIMIT = 1.05
-ESS_LIMIT = 100.0
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from jaxtyping import Float64, Int64
+from jaxtyping import Float64, Int32, Int64
 
 from dpjax._checks import Bounds, check_bounds, check_name, shown
 from dpjax.errors import InputError
@@ -43,6 +43,7 @@ __all__ = [
     "from_unit",
     "index_pairs",
     "origin_parameters",
+    "origin_places",
     "regression_parameters",
     "split_name",
     "to_unit",
@@ -230,6 +231,14 @@ class RegressionStatistic(MonomialStatistic):
         return math.nextafter(sum(part.rounding_allowance(records) for part in self.parts), math.inf)
 
     @property
+    def units(self) -> tuple[Float64[np.ndarray, " q"], Float64[np.ndarray, " q"]]:
+        """(c, h) with which the variables, features then target, enter the sums as (r - c) / h."""
+        if self.scaling is None or self.bounds is None:
+            return np.zeros(self.p + 1), np.ones(self.p + 1)
+        lower, upper = np.array(list(self.bounds.values())).T
+        return lower / 2 + upper / 2, upper / 2 - lower / 2
+
+    @property
     def parameter_names(self) -> tuple[str, ...]:
         return regression_parameters(self.p)
 
@@ -278,8 +287,7 @@ class RegressionStatistic(MonomialStatistic):
         draws = np.asarray(draws, dtype=np.float64)
         if self.scaling is None or self.bounds is None:
             return draws
-        p, (lower, upper) = self.p, np.array(list(self.bounds.values())).T
-        centre, half = lower / 2 + upper / 2, upper / 2 - lower / 2
+        p, (centre, half) = self.p, self.units
         slopes = draws[..., 1 : p + 1] * (half[p] / half[:p])
         row, column = np.tril_indices(p)
         converted = [
@@ -335,6 +343,13 @@ def origin_parameters(p: int) -> tuple[str, ...]:
     """Reported parameters of a regression without an intercept: those of `regression_parameters` without theta[0] and
     the means of the features."""
     return tuple(name for name in regression_parameters(p) if name != "theta[0]" and not name.startswith("mu_x"))
+
+
+def origin_places(p: int) -> tuple[Int32[np.ndarray, " D"], Int32[np.ndarray, " D"]]:
+    """Places in (x_1, ..., x_p, y), from 0, of the two factors of every entry without the unit feature: x_i x_j for
+    i <= j, x_i y, y y."""
+    a, b = np.array([(a, b) for a, b in index_pairs(p) if a], np.int32).T - 1
+    return a, b
 
 
 def index_pairs(p: int) -> tuple[tuple[int, int], ...]:

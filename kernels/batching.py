@@ -28,6 +28,16 @@ def from_lane(x: Any) -> Any:
     return x[..., 0]
 
 
+def repeat_lanes(x: Any, count: int) -> Any:
+    """The lanes `[..., B]` `count` times, one after another: `[..., count * B]`."""
+    return jnp.tile(x, (1,) * (x.ndim - 1) + (count,))
+
+
+def split_lanes(x: Any, count: int) -> Any:
+    """Inverse of joining `count` groups of lanes: `[..., count * B]` as `[..., count, B]`."""
+    return x.reshape(*x.shape[:-1], count, x.shape[-1] // count)
+
+
 def batch_last(lanes: Callable[..., Any]) -> Any:
     """Wrap lane code (arrays `[..., B]`) as a single-chain function with a batching rule.
 

@@ -28,21 +28,22 @@ class Trajectory(NamedTuple):
     log_ratio: Float[Array, " B"]
 
 
-def leapfrog_lanes(
+def trajectory_lanes(
     log_density_and_grad: LogDensityAndGrad,
     position: Float[Array, "P B"],
     momentum: Float[Array, "P B"],
-    inverse_factor: Float[Array, "P P B"],
+    velocity: Callable[[Float[Array, "P B"]], Float[Array, "P B"]],
+    force: Callable[[Float[Array, "P B"]], Float[Array, "P B"]],
     step_size: Float[Array, " B"],
     steps: int,
 ) -> Trajectory:
-    """Run `steps` leapfrog steps from (position, whitened momentum).
+    """Run `steps` leapfrog steps from (position, whitened momentum), with a metric M that is given by products.
 
     Args:
         log_density_and_grad: lane function; evaluated `steps + 1` times.
         position: `[P, B]`, may have more precision than the algebra.
         momentum: whitened momentum u `[P, B]`, N(0, I) for a valid HMC move (zero: a gradient step).
-        inverse_factor: `L^{-1}` with metric `L L'` `[P, P, B]`.
+        velocity, force: `T u` and `T' g` for any T with `T T' = M^{-1}`.
         step_size: per lane `[B]`.
         steps: static number of leapfrog steps.
 
@@ -54,17 +55,35 @@ def leapfrog_lanes(
     def body(s, carry):
         x, u, end, start = carry
         # one copy of the gradient in the compiled loop: step 0 moves nothing and only opens the half kick
-        drift = jnp.where(s == 0, zero, step_size)[None] * matvec_transposed_lanes(inverse_factor, u)
+        drift = jnp.where(s == 0, zero, step_size)[None] * velocity(u)
         x = x + drift.astype(x.dtype)
         end, gradient = log_density_and_grad(x)
         kick = jnp.where((s == 0) | (s == steps), 0.5 * step_size, step_size)[None]
-        u = u + kick * matvec_lanes(inverse_factor, gradient)
+        u = u + kick * force(gradient)
         return x, u, end, jnp.where(s == 0, end, start)
 
     x, u, end, start = lax.fori_loop(0, steps + 1, body, (position, momentum, zero, zero))
     log_ratio = end - start - 0.5 * ((u * u).sum(0) - (momentum * momentum).sum(0))
     finite = jnp.isfinite(log_ratio)
     return Trajectory(x, start, end, jnp.where(finite, log_ratio, jnp.full_like(log_ratio, -jnp.inf)))
+
+
+def leapfrog_lanes(
+    log_density_and_grad: LogDensityAndGrad,
+    position: Float[Array, "P B"],
+    momentum: Float[Array, "P B"],
+    inverse_factor: Float[Array, "P P B"],
+    step_size: Float[Array, " B"],
+    steps: int,
+) -> Trajectory:
+    """`trajectory_lanes` with the metric as a matrix.
+
+    Args:
+        inverse_factor: `L^{-1}` with metric `L L'` `[P, P, B]`; the others as there.
+    """
+    velocity = lambda u: matvec_transposed_lanes(inverse_factor, u)
+    force = lambda gradient: matvec_lanes(inverse_factor, gradient)
+    return trajectory_lanes(log_density_and_grad, position, momentum, velocity, force, step_size, steps)
 
 
 def leapfrog(

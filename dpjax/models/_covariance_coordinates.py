@@ -40,13 +40,6 @@ def inverse_lower_lanes(unit_lower, ell):
     return inverse * jnp.exp(-ell)[None]
 
 
-def inverse_of_lower_lanes(lower):
-    """Inverse of a lower triangular matrix with a positive diagonal `[q, q, B]`."""
-    q = lower.shape[0]
-    diagonal = jnp.stack([lower[i, i] for i in range(q)])
-    return inverse_lower_lanes(lower / diagonal[:, None], jnp.log(diagonal))
-
-
 def inverse_wishart_lanes(psi, nu, unit_lower, ell):
     """log density of InvWishart(psi, nu) in these coordinates, up to a constant, `[B]` and its gradient
     `[p (p + 1) / 2, B]`."""
@@ -55,6 +48,12 @@ def inverse_wishart_lanes(psi, nu, unit_lower, ell):
     value = -nu * ell.sum(0) - 0.5 * jnp.trace(weighted)
     gradient = pull_lower_lanes(matmul_lanes(weighted, jnp.swapaxes(inverse, 0, 1)), unit_lower, ell)
     return value, gradient.at[: ell.shape[0]].add(-nu[None])
+
+
+def record_factor_lanes(lower, last, sigma):
+    """Factor G = [[L, 0], [last', sigma]] of the covariance of (x, y) `[p + 1, p + 1, B]`, last = L' theta `[p, B]`."""
+    row = jnp.concatenate([last, sigma[None]])[None]
+    return jnp.concatenate([jnp.pad(lower, ((0, 0), (0, 1), (0, 0))), row], axis=0)
 
 
 def pull_lower_lanes(by_lower, unit_lower, ell):

@@ -60,3 +60,23 @@ def check_sizes(leaves: Mapping[str, Any]) -> None:
         smallest = np.inf if size.ndim == 1 else scales.min()  # means may be anything
         if smallest < SMALLEST or size.max() > LARGEST:
             raise InputError(f"{name} must lie between {SMALLEST:g} and {LARGEST:g} in size; got {value}")
+
+
+def features(p: Any, most: int, why: str) -> None:
+    """Refuse a number of features that is not from 1 to `most`; why: what the limit is for."""
+    if isinstance(p, bool) or not isinstance(p, int | np.integer) or p < 1:
+        raise InputError(f"p must be a whole number of features, at least 1; got {p!r}")
+    if p > most:
+        raise InputError(f"at most {most} features can be fitted {why}; got {p}")
+
+
+def coefficients(
+    size: int, theta_mean: Any, theta_precision: Any, sigma2_shape: Any, sigma2_scale: Any
+) -> dict[str, np.ndarray | float]:
+    """Checked prior of the coefficients `[size]` and the residual variance."""
+    return {
+        "theta_mean": vector("theta_mean", theta_mean, size),
+        "theta_precision": matrix("theta_precision", theta_precision, size),
+        "sigma2_shape": positive("sigma2_shape", sigma2_shape),
+        "sigma2_scale": positive("sigma2_scale", sigma2_scale),
+    }

@@ -12,39 +12,6 @@ from ._regression_simulation import below_diagonal
 PROPOSALS = 2
 
 
-def valid_origin_lanes(gram):
-    """Nearest positive semi-definite Gram matrix of (x, y) `[q, q, B]` (a projection: SPEC D6)."""
-    return psd.clip_eigenvalues.lanes(gram, jnp.zeros_like(gram[0, 0]))
-
-
-def origin_randoms(p: int) -> tuple[int, int]:
-    """Standard normals and uniforms that `draw_origin_lanes` takes."""
-    return 2 * p + p * (p - 1) // 2 + PROPOSALS * (p + 1), (PROPOSALS + 1) * (p + 1)
-
-
-def draw_origin_lanes(model, gram, n, keys, normals, uniforms):
-    """phi | sums through the origin: normal-inverse-gamma and inverse Wishart; `gram` per record, of (x, y)."""
-    p = model.p
-    zero, one = jnp.zeros_like(model.theta_mean), jnp.ones_like(model.nu)
-    covariates = niw.NIW(zero, one, model.psi + n[None, None] * gram[:p, :p], model.nu + n)
-    shapes = jnp.concatenate([(model.sigma2_shape + 0.5 * n)[None], 0.5 * niw.degrees_of_freedom.lanes(covariates)])
-    used, lanes = 2 * p + p * (p - 1) // 2, shapes.shape[-1]
-    gammas = gamma_from.lanes(
-        keys,
-        shapes,
-        normals[used:].reshape(PROPOSALS, p + 1, lanes),
-        uniforms.reshape(PROPOSALS + 1, p + 1, lanes),
-    )
-    prior = nig.NIG(model.theta_mean, model.theta_precision, model.sigma2_shape, model.sigma2_scale)
-    theta, sigma2 = nig.update_draw_from.lanes(prior, gram[:p, :p], gram[:p, p], gram[p, p], n, gammas[0], normals[:p])
-    factor = niw.draw_from.lanes(covariates, 2.0 * gammas[1:], normals[p:used]).factor
-    diagonal = jnp.stack([factor[i, i] for i in range(p)])
-    parts = [theta, jnp.log(sigma2)[None], jnp.log(diagonal)]
-    if p > 1:
-        parts.append((factor / diagonal[:, None])[below_diagonal(p)])
-    return jnp.concatenate(parts)
-
-
 def valid_lanes(mean_statistic):
     """Nearest statistic (per record) whose centred scatter is positive semi-definite, first sums kept (SPEC C6)."""
     one = jnp.ones_like(mean_statistic[0])
@@ -52,9 +19,14 @@ def valid_lanes(mean_statistic):
     return suffstat.statistic_entries.lanes(psd.clip_schur.lanes(moments, jnp.zeros_like(one)))
 
 
-def randoms(p: int) -> tuple[int, int]:
-    """Standard normals and uniforms that one draw takes."""
-    return (p + 1) + p + p * (p - 1) // 2 + PROPOSALS * (p + 1), (PROPOSALS + 1) * (p + 1)
+def valid_origin_lanes(gram):
+    """Nearest positive semi-definite Gram matrix of (x, y) `[q, q, B]` (a projection: SPEC D6)."""
+    return psd.clip_eigenvalues.lanes(gram, jnp.zeros_like(gram[0, 0]))
+
+
+def randoms(p: int, coefficients: int) -> tuple[int, int]:
+    """Standard normals and uniforms that one draw takes, of so many coefficients."""
+    return coefficients + p + p * (p - 1) // 2 + PROPOSALS * (p + 1), (PROPOSALS + 1) * (p + 1)
 
 
 def draw_lanes(model, mean_statistic, n, keys, normals, uniforms):
@@ -63,29 +35,44 @@ def draw_lanes(model, mean_statistic, n, keys, normals, uniforms):
     The two blocks are independent given s for the exact law of s; under the CLT this is the papers' approximation
     (SPEC C9). `mean_statistic` is s / n and must be valid.
     """
-    p = model.p
-    q = p + 1
+    q = model.p + 1
     moments = suffstat.moment_matrix.lanes(mean_statistic, jnp.ones_like(mean_statistic[0]))
     covariates = niw.update.lanes(
         niw.NIW(model.x_mean, model.kappa, model.psi, model.nu), moments[0, 1:q], moments[1:q, 1:q], n
     )
+    theta, log_s2, mean, covariance = _draw(model, moments, covariates, n, keys, normals, uniforms)
+    alpha = theta[0] + (mean * theta[1:]).sum(0)
+    return jnp.concatenate([mean, alpha[None], theta[1:], log_s2, covariance])
+
+
+def draw_origin_lanes(model, gram, n, keys, normals, uniforms):
+    """phi | sums through the origin: normal-inverse-gamma and inverse Wishart; `gram` per record, of (x, y)."""
+    p = model.p
+    zero, one = jnp.zeros_like(model.theta_mean), jnp.ones_like(model.nu)
+    covariates = niw.NIW(zero, one, model.psi + n[None, None] * gram[:p, :p], model.nu + n)  # the mean is not used
+    theta, log_s2, _, covariance = _draw(model, gram, covariates, n, keys, normals, uniforms)
+    return jnp.concatenate([theta, log_s2, covariance])
+
+
+def _draw(model, moments, covariates: niw.NIW, n, keys, normals, uniforms):
+    """theta, log sigma^2 `[1, B]`, mean of the features, and ell and c of their covariance; `moments` per record, of
+    the regressors and y."""
+    p, k = model.p, model.theta_mean.shape[0]
     shapes = jnp.concatenate([(model.sigma2_shape + 0.5 * n)[None], 0.5 * niw.degrees_of_freedom.lanes(covariates)])
-    used = q + p + p * (p - 1) // 2
-    lanes = shapes.shape[-1]
+    used, lanes = k + p + p * (p - 1) // 2, shapes.shape[-1]
     gammas = gamma_from.lanes(
         keys,
         shapes,
-        normals[used:].reshape(PROPOSALS, q, lanes),
-        uniforms.reshape(PROPOSALS + 1, q, lanes),
+        normals[used:].reshape(PROPOSALS, p + 1, lanes),
+        uniforms.reshape(PROPOSALS + 1, p + 1, lanes),
     )
     prior = nig.NIG(model.theta_mean, model.theta_precision, model.sigma2_shape, model.sigma2_scale)
     theta, sigma2 = nig.update_draw_from.lanes(
-        prior, moments[:q, :q], moments[:q, q], moments[q, q], n, gammas[0], normals[:q]
+        prior, moments[:k, :k], moments[:k, k], moments[k, k], n, gammas[0], normals[:k]
     )
-    x = niw.draw_from.lanes(covariates, 2.0 * gammas[1:], normals[q:used])
+    x = niw.draw_from.lanes(covariates, 2.0 * gammas[1:], normals[k:used])
     diagonal = jnp.stack([x.factor[i, i] for i in range(p)])
-    alpha = theta[0] + (x.mean * theta[1:]).sum(0)
-    parts = [x.mean, alpha[None], theta[1:], jnp.log(sigma2)[None], jnp.log(diagonal)]
+    covariance = jnp.log(diagonal)
     if p > 1:
-        parts.append((x.factor / diagonal[:, None])[below_diagonal(p)])
-    return jnp.concatenate(parts)
+        covariance = jnp.concatenate([covariance, (x.factor / diagonal[:, None])[below_diagonal(p)]])
+    return theta, jnp.log(sigma2)[None], x.mean, covariance

@@ -25,7 +25,7 @@ from ..kernels.random import gamma_from
 from ..kernels.symmetric import matvec_lanes
 from . import _regression_conjugate as conjugate
 from . import _regression_simulation as simulation
-from ._hyperparameters import check_sizes, matrix, positive, vector
+from ._hyperparameters import check_sizes, coefficients
 from .base import LaneModel, jacobian_of_lanes
 
 #: Laws that records can be drawn from; "moments" is any other, of which no more is known than its moments.
@@ -90,12 +90,7 @@ class KnownCovariates(LaneModel):
             raise InputError("xi must be positive semi-definite: no law has these fourth moments")
         if law not in LAWS:
             raise InputError(f"law must be one of {', '.join(LAWS)}; got {law!r}")
-        leaves = {
-            "theta_mean": vector("theta_mean", theta_mean, q),
-            "theta_precision": matrix("theta_precision", theta_precision, q),
-            "sigma2_shape": positive("sigma2_shape", sigma2_shape),
-            "sigma2_scale": positive("sigma2_scale", sigma2_scale),
-        }
+        leaves = coefficients(q, theta_mean, theta_precision, sigma2_shape, sigma2_scale)
         check_sizes(leaves)
         leaves |= {"eta": eta, "xi": xi}
         return cls(**{name: jnp.asarray(value, dtype) for name, value in leaves.items()}, law=law)

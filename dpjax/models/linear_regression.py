@@ -18,7 +18,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from ..errors import InputError
 from ..kernels.marginal import gaussian_marginal
 from ..kernels.products import (
     pairs,
@@ -31,8 +30,15 @@ from ..kernels.symmetric import gram_lanes, matmul_lanes, matvec_lanes
 from ..statistics import regression_parameters
 from . import _regression_conjugate as conjugate
 from . import _regression_simulation as simulation
-from ._covariance_coordinates import coordinates, curvature_at, inverse_lower_lanes, pull_lower_lanes, unit_lower_lanes
-from ._hyperparameters import check_sizes, matrix, positive, vector
+from ._covariance_coordinates import (
+    coordinates,
+    curvature_at,
+    inverse_lower_lanes,
+    pull_lower_lanes,
+    record_factor_lanes,
+    unit_lower_lanes,
+)
+from ._hyperparameters import check_sizes, coefficients, features, matrix, positive, vector
 from ._regression_simulation import below_diagonal
 from .base import LaneModel, Observed
 
@@ -82,20 +88,9 @@ class LinearRegression(LaneModel):
         Raises:
             InputError: wrong shape, not finite, not positive (definite), or nu <= p - 1.
         """
-        if isinstance(p, bool) or not isinstance(p, int | np.integer) or p < 1:
-            raise InputError(f"p must be a whole number of features, at least 1; got {p!r}")
-        if p > MOST_FEATURES:
-            raise InputError(
-                f"at most {MOST_FEATURES} features can be fitted (the statistic has (p + 1)(p + 4)/2 entries and a "
-                f"step costs their cube); got {p}"
-            )
-        q = p + 1
-
+        features(p, MOST_FEATURES, "(the statistic has (p + 1)(p + 4)/2 entries and a step costs their cube)")
         leaves = {
-            "theta_mean": vector("theta_mean", theta_mean, q),
-            "theta_precision": matrix("theta_precision", theta_precision, q),
-            "sigma2_shape": positive("sigma2_shape", sigma2_shape),
-            "sigma2_scale": positive("sigma2_scale", sigma2_scale),
+            **coefficients(p + 1, theta_mean, theta_precision, sigma2_shape, sigma2_scale),
             "x_mean": vector("x_mean", x_mean, p),
             "kappa": positive("kappa", kappa),
             "psi": matrix("psi", psi, p),
@@ -185,10 +180,7 @@ class LinearRegression(LaneModel):
         mu, alpha, beta, log_s2, ell, c = self._split(phi)
         lower = unit_lower_lanes(c, ell) * jnp.exp(ell)[:, None]
         last = matvec_lanes(jnp.swapaxes(lower, 0, 1), beta)
-        sigma = jnp.exp(0.5 * log_s2)
-        g = jnp.concatenate(
-            [jnp.pad(lower, ((0, 0), (0, 1), (0, 0))), jnp.concatenate([last, sigma[None]])[None]], axis=0
-        )
+        g = record_factor_lanes(lower, last, jnp.exp(0.5 * log_s2))
         m = jnp.concatenate([mu, alpha[None]])
         return m, g, matmul_lanes(g, jnp.swapaxes(g, 0, 1))
 
@@ -345,7 +337,7 @@ class LinearRegression(LaneModel):
 
     @property
     def conjugate_randoms(self) -> tuple[int, int]:
-        return conjugate.randoms(self.p)
+        return conjugate.randoms(self.p, self.p + 1)
 
     def conjugate_lanes(self, mean_statistic, n, keys, normals, uniforms):
         return conjugate.draw_lanes(self, mean_statistic, n, keys, normals, uniforms)

@@ -40,7 +40,7 @@ class MatrixSums(PartySums):
         q, dtype = self.p + 1, sums.dtype
         z, inverse, _ = self.released_lanes(observed)
         dof, ridge = self.dof.astype(dtype)[None, None], self.ridge.astype(dtype)[None, None]
-        gram, estimate = self._matrix(sums), self._matrix((z / inverse).astype(dtype))
+        gram, estimate = self.matrix_lanes(sums), self.matrix_lanes((z / inverse).astype(dtype))
         eye = jnp.eye(q, dtype=dtype)[..., None]
         zero = jnp.zeros((q, gram.shape[-1]), dtype)
         if self.inverse:
@@ -54,15 +54,9 @@ class MatrixSums(PartySums):
             log_det, by_noise, _ = sweep.lanes(noise, zero)
             exact = shape[0, 0] * log_det - 0.5 * jnp.trace(noise)
             gradient = 0.5 * eye - shape * by_noise
-        i, j = self._places
+        i, j = self.places
         by_entry = (gradient * (2.0 - eye))[i, j]
         possible = jnp.isfinite(exact)
         # from where no noise leads to Z a chain goes by the normal approximation until it is back
         value = jnp.where(possible, exact, value - IMPOSSIBLE)
         return value, jnp.where(possible[None], by_entry, by_sums)
-
-    def _matrix(self, entries):
-        """Symmetric matrix `[q, q, B]` of its entries `[D, B]`."""
-        i, j = self._places
-        empty = jnp.zeros((self.p + 1, self.p + 1, entries.shape[-1]), entries.dtype)
-        return empty.at[i, j].set(entries).at[j, i].set(entries)

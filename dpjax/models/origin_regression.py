@@ -22,8 +22,14 @@ from ..errors import InputError
 from ..kernels.symmetric import matmul_lanes, matvec_lanes
 from ..statistics import origin_parameters
 from . import _regression_conjugate as conjugate
-from ._covariance_coordinates import coordinates, curvature_at, inverse_wishart_lanes, unit_lower_lanes
-from ._hyperparameters import check_sizes, matrix, positive, vector
+from ._covariance_coordinates import (
+    coordinates,
+    curvature_at,
+    inverse_wishart_lanes,
+    record_factor_lanes,
+    unit_lower_lanes,
+)
+from ._hyperparameters import check_sizes, coefficients, features, matrix, positive
 from ._regression_simulation import inverse_wishart_factor
 from .base import LaneModel
 
@@ -69,17 +75,11 @@ class OriginRegression(LaneModel):
         Raises:
             InputError: wrong shape, not finite, not positive (definite), or nu <= p - 1.
         """
-        if isinstance(p, bool) or not isinstance(p, int | np.integer) or p < 1:
-            raise InputError(f"p must be a whole number of features, at least 1; got {p!r}")
-        if p > MOST_FEATURES:
-            raise InputError(f"at most {MOST_FEATURES} features can be fitted without an intercept; got {p}")
+        features(p, MOST_FEATURES, "without an intercept")
         if not isinstance(independent, bool):
             raise InputError(f"independent must be true or false; got {independent!r}")
         leaves = {
-            "theta_mean": vector("theta_mean", theta_mean, p),
-            "theta_precision": matrix("theta_precision", theta_precision, p),
-            "sigma2_shape": positive("sigma2_shape", sigma2_shape),
-            "sigma2_scale": positive("sigma2_scale", sigma2_scale),
+            **coefficients(p, theta_mean, theta_precision, sigma2_shape, sigma2_scale),
             "psi": matrix("psi", psi, p),
             "nu": positive("nu", 49.0 + p if nu is None else nu, above=p - 1.0),
         }
@@ -132,8 +132,7 @@ class OriginRegression(LaneModel):
         theta, log_s2, ell, unit_lower = self.coordinates_lanes(phi)
         lower = unit_lower * jnp.exp(ell)[:, None]
         last = matvec_lanes(jnp.swapaxes(lower, 0, 1), theta)
-        row = jnp.concatenate([last, jnp.exp(0.5 * log_s2)[None]])[None]
-        g = jnp.concatenate([jnp.pad(lower, ((0, 0), (0, 1), (0, 0))), row], axis=0)
+        g = record_factor_lanes(lower, last, jnp.exp(0.5 * log_s2))
         return jnp.zeros_like(g[0]), g, matmul_lanes(g, jnp.swapaxes(g, 0, 1))
 
     def position_of_mean_lanes(self, by_mean):
@@ -173,7 +172,7 @@ class OriginRegression(LaneModel):
 
     @property
     def conjugate_randoms(self) -> tuple[int, int]:
-        return conjugate.origin_randoms(self.p)
+        return conjugate.randoms(self.p, self.p)
 
     def conjugate_lanes(self, mean_statistic, n, keys, normals, uniforms):
         """phi given the Gram matrix of (x, y) per record, row by row `[q q, B]`; conjugate priors only."""

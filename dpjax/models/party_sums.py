@@ -25,11 +25,12 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..errors import InputError
-from ..kernels import suffstat
+from ..kernels.batching import repeat_lanes, split_lanes
 from ..kernels.products import pairs
 from ..kernels.symmetric import gram_lanes, matmul_lanes, matvec_lanes, matvec_transposed_lanes
-from . import _regression_conjugate as conjugate
-from ._covariance_coordinates import inverse_of_lower_lanes, pull_lower_lanes
+from ..statistics import origin_places
+from ._covariance_coordinates import pull_lower_lanes
+from ._party_conjugate import pooled_lanes, refresh_lanes
 from ._regression_simulation import below_diagonal, entries, record_sums
 from .base import LaneModel, Observed
 from .linear_regression import LinearRegression
@@ -152,67 +153,80 @@ class PartySums(LaneModel):
 
     def to_parties(self, x):
         """The same for every party: `[..., B]` as `[..., J * B]`."""
-        return jnp.tile(x, (1,) * (x.ndim - 1) + (self.parties,))
+        return repeat_lanes(x, self.parties)
 
     def over_parties(self, x):
         """Sum over parties, `[..., J * B]` to `[..., B]`."""
-        return x.reshape(*x.shape[:-1], self.parties, -1).sum(-2)
+        return split_lanes(x, self.parties).sum(-2)
 
-    def _degrees(self, dtype):
-        """Degrees of freedom of A_ii^2 `[q, J * B]`, not below 0."""
+    def freedom(self, dtype):
+        """Degrees of freedom k of A_ii^2, not below 0, whether there are any (1 or 0), and sqrt(2 k), 1 where there are
+        none; each `[q, J * B]`."""
         first = 1 if self.intercept else 0
         lost = np.arange(first, self.p + 1 + first, dtype=dtype)[:, None]
-        return jnp.maximum(self.records.astype(dtype).reshape(1, -1) - jnp.asarray(lost, dtype), 0.0)
+        k = jnp.maximum(self.records.astype(dtype).reshape(1, -1) - jnp.asarray(lost, dtype), 0.0)
+        return k, (k > 0).astype(dtype), jnp.sqrt(2.0 * jnp.maximum(k, 0.5))
+
+    def split(self, latent):
+        """v `[q, J * B]` (of length 0 through the origin), h `[q, J * B]` and a of every party."""
+        q = self.p + 1
+        start = q if self.intercept else 0
+        return latent[:start], latent[start : start + q], latent[start + q :]
 
     def _bartlett(self, latent):
-        """A `[q, q, J * B]`, its diagonal and sqrt(2 k) `[q, J * B]` (1 where there are no degrees of freedom)."""
+        """A `[q, q, J * B]` and its diagonal `[q, J * B]`."""
         q, dtype = self.p + 1, latent.dtype
-        start = q if self.intercept else 0
-        k = self._degrees(dtype)
-        some = (k > 0).astype(dtype)
-        root = jnp.sqrt(2.0 * jnp.maximum(k, 0.5))
-        diagonal = jnp.sqrt(k) * jnp.exp(latent[start : start + q] / root * some)
+        k, some, root = self.freedom(dtype)
+        _, h, below = self.split(latent)
+        diagonal = jnp.sqrt(k) * jnp.exp(h / root * some)
         a = jnp.eye(q, dtype=dtype)[..., None] * diagonal[:, None]
-        a = a.at[below_diagonal(q)].set(latent[start + q :])
-        return a * some[None], diagonal, root
+        return a.at[below_diagonal(q)].set(below) * some[None], diagonal
 
     def _own_units(self, phi):
         """Mean and factor of one record in the units of every party `[q, J * B]`, `[q, q, J * B]`."""
         m, g, _ = self.base.record_lanes(phi)
-        q, dtype = self.p + 1, phi.dtype
-        centre, half = (jnp.swapaxes(x.astype(dtype), 0, 1).reshape(q, -1) for x in (self.centre, self.half))
+        centre, half = self.units_lanes(phi.dtype)
         return (self.to_parties(m) - centre) / half, self.to_parties(g) / half[:, None], half
+
+    def units_lanes(self, dtype):
+        """Centre and half of every party `[q, J * B]`."""
+        return (jnp.swapaxes(x.astype(dtype), 0, 1).reshape(self.p + 1, -1) for x in (self.centre, self.half))
 
     def sums_lanes(self, x: Float[Array, "P B"]) -> Float[Array, "D JB"]:
         """Entries of the exact sums, in every party's units."""
-        return self._forward(x)[0]
+        return self.forward(x)[0]
 
-    def _forward(self, x):
-        start, q = self.base.dim, self.p + 1
+    def forward(self, x):
+        start = self.base.dim
         latent = self.by_party(x[start:], self.latent_dim)
         m, g, half = self._own_units(x[:start])
-        a, diagonal, root = self._bartlett(latent)
+        a, diagonal = self._bartlett(latent)
         spread = matmul_lanes(g, a)
         second = matmul_lanes(spread, jnp.swapaxes(spread, 0, 1))
         n, first = self.records.astype(x.dtype).reshape(-1), jnp.zeros_like(m)
         if self.intercept:
-            first = n[None] * m + jnp.sqrt(n)[None] * matvec_lanes(g, latent[:q])
+            first = n[None] * m + jnp.sqrt(n)[None] * matvec_lanes(g, self.split(latent)[0])
             second = second + first[:, None] * first[None] / n[None, None]
-        i, j = self._places
+        i, j = self.places
         out = second[i, j]
         if self.intercept:
             first_entries = np.array([k for k, (r, _) in enumerate(zip(*pairs(self.p), strict=True)) if r == 0])
             out = out.at[first_entries].set(first)
-        return out, (m, g, half, latent, a, diagonal, root, spread, first, n)
+        return out, (g, half, latent, a, diagonal, spread, first, n)
 
     @property
-    def _places(self) -> tuple[np.ndarray, np.ndarray]:
+    def places(self) -> tuple[np.ndarray, np.ndarray]:
         """Row and column in the matrix of second sums of every entry (of a first sum: any place)."""
         if self.intercept:
             a, b = pairs(self.p)
             return np.maximum(a, 1) - 1, b - 1
-        i, j = np.array(origin_pairs(self.p), np.int32).T
-        return i, j
+        return origin_places(self.p)
+
+    def matrix_lanes(self, entries):
+        """Symmetric matrix of second sums `[q, q, B]` from its entries `[D, B]`; through the origin."""
+        i, j = self.places
+        empty = jnp.zeros((self.p + 1, self.p + 1, entries.shape[-1]), entries.dtype)
+        return empty.at[i, j].set(entries).at[j, i].set(entries)
 
     # ---- densities -------------------------------------------------------------------------------------------
     def released_lanes(self, observed: Observed):
@@ -233,17 +247,14 @@ class PartySums(LaneModel):
 
     def _latent_log_density(self, latent, dtype):
         """Sum over parties of the log density of the latent variables `[B]`, and its derivative `[D, J * B]`."""
-        q = self.p + 1
-        start = q if self.intercept else 0
-        k = self._degrees(dtype)
-        some = (k > 0).astype(dtype)
-        root = jnp.sqrt(2.0 * jnp.maximum(k, 0.5))
-        h, rest = latent[start : start + q], jnp.concatenate([latent[:start], latent[start + q :]])
+        k, some, root = self.freedom(dtype)
+        v, h, below = self.split(latent)
+        rest = jnp.concatenate([v, below])
         grown = jnp.expm1(2.0 * h / root)
         diagonal = some * (k * h / root - 0.5 * k * grown) - (1.0 - some) * 0.5 * h * h
         value = self.over_parties(diagonal.sum(0) - 0.5 * (rest * rest).sum(0))
         by_h = -some * k * grown / root - (1.0 - some) * h
-        return value, jnp.concatenate([-latent[:start], by_h, -latent[start + q :]])
+        return value, jnp.concatenate([-v, by_h, -below])
 
     def log_prior_lanes(self, x):
         latent = self.by_party(x[self.base.dim :], self.latent_dim)
@@ -268,10 +279,10 @@ class PartySums(LaneModel):
 
     def log_density_and_grad_lanes(self, x, w, observed: Observed):
         """log p(x, z) `[B]` and its gradient `[P, B]`; w: `cooling`, or None."""
-        sums, (_, g, half, latent, a, diagonal, root, spread, first, n) = self._forward(x)
+        sums, (g, half, latent, a, diagonal, spread, first, n) = self.forward(x)
         q, base = self.p + 1, self.base
         value, by_sums = self.log_noise_and_grad_lanes(sums, observed, w)
-        i, j = self._places
+        i, j = self.places
         by_first = jnp.zeros_like(first)
         if self.intercept:
             row, _ = pairs(self.p)
@@ -283,14 +294,14 @@ class PartySums(LaneModel):
         by_spread = 2.0 * matmul_lanes(by_second, spread)
         by_g = matmul_lanes(by_spread, jnp.swapaxes(a, 0, 1))
         by_a = gram_lanes(g, by_spread)
-        by_latent = [by_a[np.arange(q), np.arange(q)] * diagonal / root, by_a[below_diagonal(q)]]
-        some = (self._degrees(x.dtype) > 0).astype(x.dtype)
-        by_latent = [by_latent[0] * some, by_latent[1] * some[below_diagonal(q)[1]]]
+        _, some, root = self.freedom(x.dtype)
+        below = below_diagonal(q)
+        by_latent = [by_a[np.arange(q), np.arange(q)] * diagonal / root * some, by_a[below] * some[below[1]]]
         by_mean = jnp.zeros_like(first)
         if self.intercept:
             by_first = by_first + 2.0 * matvec_lanes(by_second, first) / n[None]
             by_mean = n[None] * by_first
-            by_g = by_g + jnp.sqrt(n)[None, None] * by_first[:, None] * latent[:q][None]
+            by_g = by_g + jnp.sqrt(n)[None, None] * by_first[:, None] * self.split(latent)[0][None]
             by_latent = [jnp.sqrt(n)[None] * matvec_transposed_lanes(g, by_first), *by_latent]
         latent_value, latent_gradient = self._latent_log_density(latent, x.dtype)
         prior, by_phi = base.log_prior_and_grad_lanes(x[: base.dim])
@@ -319,33 +330,16 @@ class PartySums(LaneModel):
     def common_lanes(self, observed: Observed):
         """Released entries and noise scales `[J, D, B]` in the units of `base`; through the origin only."""
         z, inverse, _ = self.released_lanes(observed)
-        i, j = self._places
-        size = jnp.swapaxes(self.half.astype(z.dtype), 0, 1).reshape(self.p + 1, -1)
-        unit = size[i] * size[j]
+        i, j = self.places
+        _, half = self.units_lanes(z.dtype)
+        unit = half[i] * half[j]
         back = lambda x: jnp.swapaxes(x.reshape(self.entries, self.parties, -1), 0, 1)
         return back(z / inverse * unit), back(unit / inverse)
 
     # ---- conjugate update given the sums of all parties ------------------------------------------------------
     def valid_lanes(self, mean_statistic):
-        """The parties' sums added up in common units, per record, projected: entries `[D', B]`, with an intercept as
-        `LinearRegression` has them, else the Gram matrix of (x, y) row by row."""
-        q, total = self.p + 1, self.records.sum(0).astype(mean_statistic.dtype)
-        sums = self.by_party(mean_statistic, self.entries) * self.to_parties(total)[None]
-        centre, half = (jnp.swapaxes(x.astype(sums.dtype), 0, 1).reshape(q, -1) for x in (self.centre, self.half))
-        n = self.records.astype(sums.dtype).reshape(-1)
-        if self.intercept:
-            moments = suffstat.moment_matrix.lanes(sums, n)
-            first = half * moments[0, 1:] + n[None] * centre
-            second = moments[1:, 1:] * half[:, None] * half[None]
-            shift = centre[:, None] * (half * moments[0, 1:])[None]
-            second = second + shift + jnp.swapaxes(shift, 0, 1) + n[None, None] * centre[:, None] * centre[None]
-            full = jnp.pad(second, ((1, 0), (1, 0), (0, 0))).at[0, 1:].set(first)
-            a, b = pairs(self.p)
-            return self.base.valid_lanes(self.over_parties(full[a, b]) / total[None])
-        i, j = self._places
-        upper = jnp.zeros((q, q, sums.shape[-1]), sums.dtype).at[i, j].set(sums).at[j, i].set(sums)
-        gram = self.over_parties(upper * half[:, None] * half[None]) / total[None, None]
-        return conjugate.valid_origin_lanes(gram).reshape(q * q, -1)
+        """As `_party_conjugate.pooled_lanes`."""
+        return pooled_lanes(self, mean_statistic)
 
     @property
     def conjugate_randoms(self) -> tuple[int, int]:
@@ -361,31 +355,8 @@ class PartySums(LaneModel):
         return not (isinstance(self.base, OriginRegression) and self.base.independent)
 
     def refresh_lanes(self, x: Float[Array, "P B"], keys, normals, uniforms) -> Float[Array, "P B"]:
-        """Draw the parameters given the sums of all parties, which stay what they are: an exact Gibbs step in
-        (phi, sums) (SPEC C9), written in (phi, latent variables). Conjugate priors only.
-
-        With G A A' G' = G* A* A*' G*', A* = T A for all parties with T = inv(G*) G, and
-        v* = T v + sqrt(n) inv(G*) (m - m*) in common units.
-        """
-        start, q = self.base.dim, self.p + 1
-        sums, (*_, latent, a, _, root, _, _, n) = self._forward(x)
-        total = self.records.sum(0).astype(x.dtype)
-        statistic = self.valid_lanes(self.stacked(sums) / total[None])
-        phi = self.base.conjugate_lanes(statistic, total, keys, normals, uniforms)
-        (m, g, _), (moved, factor, _) = (self.base.record_lanes(y) for y in (x[:start], phi))
-        inverse = inverse_of_lower_lanes(factor)
-        turn = self.to_parties(matmul_lanes(inverse, g))
-        some = self._degrees(x.dtype) > 0
-        below = below_diagonal(q)
-        first = q if self.intercept else 0
-        shift = jnp.stack([jnp.log(turn[i, i]) for i in range(q)]) * root
-        h = latent[first : first + q] + jnp.where(some, shift, jnp.zeros_like(shift))
-        rest = jnp.where(some[below[1]], matmul_lanes(turn, a)[below], latent[first + q :])
-        parts = [h, rest]
-        if self.intercept:
-            step = self.to_parties(matvec_lanes(inverse, m - moved)) * jnp.sqrt(n)[None]
-            parts = [matvec_lanes(turn, latent[:q]) + step, *parts]
-        return jnp.concatenate([phi, self.stacked(jnp.concatenate(parts))])
+        """As `_party_conjugate.refresh_lanes`; conjugate priors only."""
+        return refresh_lanes(self, x, keys, normals, uniforms)
 
     # ---- one chain -------------------------------------------------------------------------------------------
     def prior_center(self):
@@ -409,20 +380,13 @@ class PartySums(LaneModel):
             total, second = record_sums(key, (m - centre) / half, g / half[:, None], records)
             if self.intercept:
                 return entries(total, second)
-            i, j = self._places
+            i, j = self.places
             return second[i, j]
 
         keys = jax.random.split(key, self.parties)
         records, centre, half = (x.astype(phi.dtype) for x in (self.records, self.centre, self.half))
         sums = jax.vmap(party)(keys, records * (n / records.sum()), centre, half).reshape(-1)
         return sums, sums
-
-
-def origin_pairs(p: int) -> tuple[tuple[int, int], ...]:
-    """Places in (x_1, ..., x_p, y) whose products are the entries of a regression through the origin: x_i x_j for
-    i <= j, x_i y, y y."""
-    products = [(i, j) for i in range(p) for j in range(i, p)]
-    return (*products, *((i, p) for i in range(p + 1)))
 
 
 def _one(model: Any) -> Any:

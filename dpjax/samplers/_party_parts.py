@@ -11,6 +11,7 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from ..errors import InputError
+from ..kernels.batching import repeat_lanes, split_lanes
 from ..kernels.random import gamma_from
 from ..kernels.streams import normals_and_uniforms_lanes
 from ..kernels.symmetric import matvec_lanes, matvec_transposed_lanes
@@ -62,18 +63,9 @@ def fold(x: Float[Array, "*S J B"]) -> Float[Array, "*S N"]:
     return x.reshape(*x.shape[:-2], -1)
 
 
-def unfold(x: Float[Array, "*S N"], parties: int) -> Float[Array, "*S J B"]:
-    return x.reshape(*x.shape[:-1], parties, -1)
-
-
-def over(x: Float[Array, "*S B"], parties: int) -> Float[Array, "*S N"]:
-    """The same for every party."""
-    return jnp.tile(x, (1,) * (x.ndim - 1) + (parties,))
-
-
 def total(x: Float[Array, "*S N"], parties: int) -> Float[Array, "*S B"]:
     """Sum over parties."""
-    return unfold(x, parties).sum(-2)
+    return split_lanes(x, parties).sum(-2)
 
 
 def check_model(model: Any, name: str, parameters: int | None = None) -> None:
@@ -145,7 +137,7 @@ def log_marginal(base, seen: Released, gram, root, sigma2, law: ThetaLaw, partie
     """
     offset = law.mean - base.theta_mean
     prior = -0.5 * (offset * matvec_lanes(scaled_precision(base, sigma2), offset)).sum(0)
-    at = steps.cross_log_density.lanes(root, gram, over(law.mean, parties), seen.cross, seen.cross_seen)
+    at = steps.cross_log_density.lanes(root, gram, repeat_lanes(law.mean, parties), seen.cross, seen.cross_seen)
     return total(at, parties) + prior + jnp.log(diagonal_lanes(law.root)).sum(0)
 
 
@@ -162,10 +154,12 @@ def move_coefficients(
     proposed = state.sigma2 + state.width * normals[p]
     inside = proposed > 0
     proposed = jnp.where(inside, proposed, state.sigma2)
-    there = root_of(seen, gram, over(proposed, parties), state.scales)
+    there = root_of(seen, gram, repeat_lanes(proposed, parties), state.scales)
 
     def target(sigma2, root):
-        likelihood = steps.cross_log_density.lanes(root, gram, over(theta, parties), seen.cross, seen.cross_seen)
+        likelihood = steps.cross_log_density.lanes(
+            root, gram, repeat_lanes(theta, parties), seen.cross, seen.cross_seen
+        )
         prior = steps.log_prior_variance.lanes(
             sigma2, base.sigma2_shape, base.sigma2_scale, theta, base.theta_mean, base.theta_precision,
             jnp.full_like(sigma2, tied),
@@ -178,10 +172,11 @@ def move_coefficients(
     width = state.width * jnp.exp(adapting * (rate - SIGMA2_TARGET))
 
     def augment(_):
-        root_now = steps.accept_lanes(jnp.tile(taken, parties), there, root)
+        root_now = steps.accept_lanes(repeat_lanes(taken, parties), there, root)
         return steps.noise_scales_draw.lanes(
-            gram, gram_factor, root_now, over(theta, parties), over(sigma2, parties), state.scales, seen.cross_scale,
-            seen.cross, seen.cross_seen, normals[p + 1 :].reshape(3 * p, -1), uniforms[1:].reshape(p, -1),
+            gram, gram_factor, root_now, repeat_lanes(theta, parties), repeat_lanes(sigma2, parties), state.scales,
+            seen.cross_scale, seen.cross, seen.cross_seen, normals[p + 1 :].reshape(3 * p, -1),
+            uniforms[1:].reshape(p, -1),
         )  # fmt: skip
 
     laplace = seen.laplace[None] > 0
@@ -196,7 +191,7 @@ def start_coefficients(model, seen: Released, gram, normals) -> Coefficients:
     center = base.sigma2_scale / base.sigma2_shape
     sigma2 = center * jnp.exp(0.5 * normals[p])
     scales = jnp.broadcast_to(1.0 + seen.laplace[None], seen.cross.shape)
-    root = root_of(seen, gram, over(sigma2, parties), scales)
+    root = root_of(seen, gram, repeat_lanes(sigma2, parties), scales)
     theta = theta_law(base, seen, gram, root, sigma2, parties).draw(normals[:p])
     return Coefficients(theta, sigma2, 0.5 * center, scales)
 
@@ -214,7 +209,7 @@ def bartlett(keys, dof, p: int, normals, uniforms, reverse: bool = False):
         normals, uniforms: as many as `bartlett_randoms` for each matrix, `[.., B]`.
     """
     lanes = keys.shape[0]
-    shapes = 0.5 * unfold(degrees_of_freedom_lanes(dof, p, reverse), dof.shape[0] // lanes)
+    shapes = 0.5 * split_lanes(degrees_of_freedom_lanes(dof, p, reverse), dof.shape[0] // lanes)
     count = shapes.size // lanes
     gammas = gamma_from.lanes(
         keys, shapes, normals[: PROPOSALS * count].reshape(PROPOSALS, *shapes.shape),
@@ -260,9 +255,9 @@ def warm_up_gain(index, burn_in: int, dtype):
 def start_gram(seen: Released, base):
     """The released S, drawn towards n psi / nu where the noise drowns it, and made positive definite `[p, p, N]`."""
     p, parties = seen.gram.shape[0], seen.n.shape[0] // base.nu.shape[0]
-    center = over(base.psi / base.nu[None, None], parties) * seen.n[None, None]
+    center = repeat_lanes(base.psi / base.nu[None, None], parties) * seen.n[None, None]
     size = jnp.trace(center) / p
-    spread = size * size * (2.0 / over(base.nu, parties) + 2.0 / seen.n)
+    spread = size * size * (2.0 / repeat_lanes(base.nu, parties) + 2.0 / seen.n)
     known = seen.gram_seen + jnp.swapaxes(seen.gram_seen, 0, 1) > 0
     weight = jnp.where(known, spread[None, None] / (spread[None, None] + seen.gram_scale**2), 0.0)
     gram = center + weight * (seen.gram - center)

@@ -23,7 +23,7 @@ from jax import lax, random
 from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray
 
 from ..errors import InputError
-from ..kernels.batching import batch_last
+from ..kernels.batching import batch_last, repeat_lanes, split_lanes
 from ..kernels.hmc import Trajectory, leapfrog_lanes
 from ..kernels.marginal import add_diagonal_lanes
 from ..kernels.streams import normals_and_uniforms_lanes
@@ -122,10 +122,9 @@ def _reference_lanes(model: Model, observed: Observed, position):
     return covariance, jacobian * observed.n_over_b.astype(work)[:, None]
 
 
-def _pooled(x, chains: int):
+def pooled(x, chains: int):
     """Mean over a problem's chains (outermost in the lanes), given to each of them."""
-    split = x.reshape(*x.shape[:-1], chains, x.shape[-1] // chains)
-    return jnp.tile(split.mean(-2), (1,) * (x.ndim - 1) + (chains,))
+    return repeat_lanes(split_lanes(x, chains).mean(-2), chains)
 
 
 @dataclass(frozen=True)
@@ -292,7 +291,7 @@ class Collapsed:
         gain = 2.0 / (index.astype(work) + 4.0) ** 0.7
         longest = float(np.log(self.longest_step(model.dim)))
         learned = jnp.clip(log_step + gain * (acceptance - self.target), -5.0, longest)
-        log_step = jnp.where(warming, _pooled(learned, chains), log_step)
+        log_step = jnp.where(warming, pooled(learned, chains), log_step)
         reported = model.report_lanes(position.astype(work))
         if model.constrained:  # a chain that never enters its set must not pass for one that did
             reported = jnp.where(model.inside_lanes(position)[None], reported, jnp.nan)
@@ -320,8 +319,8 @@ class Collapsed:
                 return total + (moved[:, :, None] * moved[:, None] if total.ndim == 4 else moved * moved), None
 
             total = lax.scan(curved, jnp.zeros_like(known), positions)[0]
-            covariance, jacobian = _reference_lanes(model, observed, _pooled(positions.mean(0), chains))
-            curvature = _pooled(total, chains) / WINDOW
+            covariance, jacobian = _reference_lanes(model, observed, pooled(positions.mean(0), chains))
+            curvature = pooled(total, chains) / WINDOW
             learned = CollapsedParameters(step_size, parameters.prior_precision, covariance, jacobian, curvature)
             # the first window still comes from the mode; the last two only learn the step size
             frozen = done > self.warmup - 2 * WINDOW

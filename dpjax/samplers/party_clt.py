@@ -10,6 +10,7 @@ from jaxtyping import Array
 
 from ..kernels import nig
 from ..kernels.augmentation import laplace_scales_from
+from ..kernels.batching import repeat_lanes
 from ..kernels.random import gamma_from
 from ..kernels.streams import normals_and_uniforms_lanes
 from ..kernels.symmetric import cholesky, matvec_lanes
@@ -24,7 +25,6 @@ from ._party_parts import (
     draw_numbers,
     fold,
     other_keys,
-    over,
     prior_of,
     released_lanes,
     report,
@@ -88,7 +88,13 @@ class Clt:
         for_sums = normals[0].reshape(3 * size, -1)
         c, g = steps.clt_moments.lanes(state.theta, state.sigma2, state.covariance, state.factor)
         s = steps.clt_draw.lanes(
-            over(c, parties), over(g, parties), n_parties, state.scales * scale**2, present, z, for_sums[: 2 * size]
+            repeat_lanes(c, parties),
+            repeat_lanes(g, parties),
+            n_parties,
+            state.scales * scale**2,
+            present,
+            z,
+            for_sums[: 2 * size],
         )
         s = steps.project_sums.lanes(s)
         noise = (z - s) / scale

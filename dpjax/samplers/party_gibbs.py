@@ -20,6 +20,7 @@ import numpy as np
 from jaxtyping import Array
 
 from ..errors import InputError
+from ..kernels.batching import repeat_lanes, split_lanes
 from ..kernels.streams import normals_and_uniforms_lanes
 from ..kernels.symmetric import cholesky, gram_lanes, matmul_lanes
 from ..kernels.wishart import (
@@ -45,7 +46,6 @@ from ._party_parts import (
     log_marginal,
     move_coefficients,
     other_keys,
-    over,
     prior_of,
     released_lanes,
     report,
@@ -54,7 +54,6 @@ from ._party_parts import (
     start_gram,
     theta_law,
     total,
-    unfold,
     warm_up_gain,
 )
 from .base import Draw
@@ -117,12 +116,12 @@ class NormalX:
         )
         coefficients = start_coefficients(model, seen, there.matrix, normals[: p + 1])
         start = jnp.maximum(10.0 * alpha, jnp.full_like(alpha, 10.0 * p * p))
-        joint = unfold(start, parties).max(0)
+        joint = split_lanes(start, parties).max(0)
         return NormalXState(there.matrix, there.factor, start, base.psi, joint, coefficients)
 
     def _likelihood(self, seen: Released, gram, sigma2, scales, parties: int):
         """K of every party and log p(S^ | S) `[N]`."""
-        root = root_of(seen, gram, over(sigma2, parties), scales)
+        root = root_of(seen, gram, repeat_lanes(sigma2, parties), scales)
         return root, steps.gram_log_density.lanes(gram, seen.gram, seen.gram_scale, seen.gram_seen, seen.laplace)
 
     def _move(self, seen: Released, state: NormalXState, precision, keys, normals, uniforms, parties: int, gain):
@@ -133,11 +132,11 @@ class NormalX:
 
         def target(gram):
             root, released = self._likelihood(seen, gram, sigma2, scales, parties)
-            cross = steps.cross_log_density.lanes(root, gram, over(theta, parties), seen.cross, seen.cross_seen)
+            cross = steps.cross_log_density.lanes(root, gram, repeat_lanes(theta, parties), seen.cross, seen.cross_seen)
             return root, released, released + cross
 
         here, there = target(state.gram), target(proposal.matrix)
-        prior = steps.gram_log_ratio.lanes(proposal, state.gram, over(precision, parties), seen.n)
+        prior = steps.gram_log_ratio.lanes(proposal, state.gram, repeat_lanes(precision, parties), seen.n)
         rate = acceptance(there[2] - here[2] + prior)
         taken = uniforms[:parties].reshape(-1) < rate
         alpha = jnp.where(gain > 0, adapt_alpha(state.alpha, rate, gain, p, S_TARGET), state.alpha)
@@ -160,7 +159,7 @@ class NormalX:
             proposal, gram_lanes(drawn.inverse_factor, drawn.inverse_factor), gram_lanes(inverse, inverse),
             base.psi, base.nu,
         )  # fmt: skip
-        factor = matmul_lanes(over(matmul_lanes(proposal.factor, drawn.inverse_factor), parties), state.factor)
+        factor = matmul_lanes(repeat_lanes(matmul_lanes(proposal.factor, drawn.inverse_factor), parties), state.factor)
         gram = matmul_lanes(factor, jnp.swapaxes(factor, 0, 1))
         root_there, released_there = self._likelihood(seen, gram, sigma2, state.coefficients.scales, parties)
         law_there = theta_law(base, seen, gram, root_there, sigma2, parties)
@@ -168,7 +167,7 @@ class NormalX:
         after = log_marginal(base, seen, gram, root_there, sigma2, law_there, parties) + total(released_there, parties)
         rate = acceptance(after - before + prior)
         taken = uniforms[0] < rate
-        all_taken = jnp.tile(taken, parties)
+        all_taken = repeat_lanes(taken, parties)
         choose = lambda new, old: steps.accept_lanes(all_taken, new, old)
         alpha = jnp.where(gain > 0, adapt_alpha(state.joint_alpha, rate, gain, p, S_TARGET), state.joint_alpha)
         state = state._replace(
@@ -261,7 +260,7 @@ class FixedS:
         seen, p, parties = released_lanes(model, observed), model.base.p, model.parties
         normals, uniforms = normals_and_uniforms_lanes(keys, p + 1 + 3 * p * parties, 1 + p * parties, seen.cross.dtype)
         old = state.coefficients
-        root = root_of(seen, state.gram, over(old.sigma2, parties), old.scales)
+        root = root_of(seen, state.gram, repeat_lanes(old.sigma2, parties), old.scales)
         law = theta_law(prior_of(model, seen.cross.dtype)[0], seen, state.gram, root, old.sigma2, parties)
         new = move_coefficients(model, seen, state.gram, state.root, root, law, old, normals, uniforms, gain)
         moved = (new.sigma2 != old.sigma2).astype(new.sigma2.dtype)
@@ -303,7 +302,7 @@ class FixedSFast:
         sigma2 = jnp.full((lanes,), 1.0 / 9.0 if self.sigma2 is None else self.sigma2, gram.dtype)
         scales = jnp.broadcast_to(1.0 + seen.laplace[None], seen.cross.shape)
         theta = jnp.broadcast_to(model.base.theta_mean.astype(gram.dtype), (model.base.p, lanes))
-        root = root_of(seen, gram, over(sigma2, model.parties), scales)
+        root = root_of(seen, gram, repeat_lanes(sigma2, model.parties), scales)
         return FixedState(gram, root, Coefficients(theta, sigma2, jnp.zeros_like(sigma2), scales))
 
     def iterate_lanes(self, model, observed, carry: FixedState, keys, index, chains: int):

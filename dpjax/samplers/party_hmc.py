@@ -14,6 +14,7 @@ learned in warm-up and then fixed; a step takes products with these factors only
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -23,6 +24,8 @@ from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from ..errors import InputError
+from ..kernels.batching import repeat_lanes
+from ..kernels.hmc import Trajectory, trajectory_lanes
 from ..kernels.streams import normals_and_uniforms_lanes
 from ..kernels.symmetric import (
     SWEEP_UP_TO,
@@ -35,10 +38,12 @@ from ..kernels.symmetric import (
 from ..models.base import Model, Observed
 from ..models.party_sums import PartySums
 from .base import KEY_BLOCK, Draw
-from .collapsed import DIVERGENCE, LAUNCH_ERROR
+from .collapsed import DIVERGENCE, LAUNCH_ERROR, pooled
 
 #: Iterations between changes of the metric.
 WINDOW = KEY_BLOCK
+#: Bound on the length of trajectories.
+LONGEST_TRAJECTORY = 2.64
 #: Directions of a derivative that are taken side by side.
 SIDE_BY_SIDE = 64
 
@@ -175,26 +180,18 @@ class PartyHmc:
 
     def longest_step(self, dim: int) -> float:
         """Bound on the step size: a longer trajectory turns back."""
-        return 2.2 / self.leapfrogs_for(dim) * 1.2
+        return LONGEST_TRAJECTORY / self.leapfrogs_for(dim)
 
     # ---- one iteration -------------------------------------------------------------------------------------
-    def _propose_lanes(self, model, observed, arrow, position, momentum, step_size, steps, cooling=None):
-        """Leapfrog trajectory in whitened coordinates: position, log densities at both ends, log Metropolis ratio."""
-        zero = jnp.zeros_like(step_size)
+    def _propose_lanes(self, model, observed, arrow, position, momentum, step_size, steps, cooling=None) -> Trajectory:
+        """Leapfrog trajectory; densities and gradients in the dtype of the algebra."""
 
-        def body(s, carry):
-            x, u, end, start = carry
-            # one copy of the gradient in the compiled loop: step 0 moves nothing and only opens the half kick
-            drift = jnp.where(s == 0, zero, step_size)[None]
-            x = x + (drift * velocity_lanes(model, arrow, u)).astype(x.dtype)
-            end, gradient = model.log_density_and_grad_lanes(x, cooling, observed)
-            end, gradient = end.astype(zero.dtype), gradient.astype(zero.dtype)
-            kick = jnp.where((s == 0) | (s == steps), 0.5 * step_size, step_size)[None]
-            return x, u + kick * force_lanes(model, arrow, gradient), end, jnp.where(s == 0, end, start)
+        def log_density_and_grad(x):
+            value, gradient = model.log_density_and_grad_lanes(x, cooling, observed)
+            return value.astype(step_size.dtype), gradient.astype(step_size.dtype)
 
-        x, u, end, start = lax.fori_loop(0, steps + 1, body, (position, momentum, zero, zero))
-        ratio = end - start - 0.5 * ((u * u).sum(0) - (momentum * momentum).sum(0))
-        return x, start, end, jnp.where(jnp.isfinite(ratio), ratio, jnp.full_like(ratio, -jnp.inf))
+        velocity, force = (partial(product, model, arrow) for product in (velocity_lanes, force_lanes))
+        return trajectory_lanes(log_density_and_grad, position, momentum, velocity, force, step_size, steps)
 
     # ---- the engine's view ---------------------------------------------------------------------------------
     def init_lanes(self, model: Model, observed: Observed, keys, chains: int) -> PartyState:
@@ -207,7 +204,7 @@ class PartyHmc:
         start = jax.vmap(lambda m: m.prior_center(), in_axes=-1, out_axes=-1)(one).astype(observed.z.dtype)
         position, _, (learned, arrow) = self._mode_lanes(one, seen, start, prior)
         zero = jnp.zeros(lanes, work)
-        starting: Any = (_to_chains(x, chains) for x in (position, zero - 1.0, zero, zero + 0.3))
+        starting: Any = (repeat_lanes(x, chains) for x in (position, zero - 1.0, zero, zero + 0.3))
         return PartyState(*starting, arrow, learned)  # type: ignore[call-arg]
 
     def _mode_lanes(self, model, observed, position, prior):
@@ -225,16 +222,14 @@ class PartyHmc:
             position, log_step, _ = carry
             heat = jnp.clip(1.0 - index.astype(zero.dtype) / (0.6 * self.mode_steps), 0.0, 1.0)
             wider = jnp.exp(heat * widening)
-            learned = _with_prior(model, prior, curvature_lanes(model, observed, position, wider))
+            learned = _with_prior(prior, curvature_lanes(model, observed, position, wider))
             arrow = factor_lanes(model, *learned)
-            moved, start, end, _ = self._propose_lanes(
-                model, observed, arrow, position, momentum, jnp.exp(log_step), 1, wider
-            )
-            gain = end - start
+            end = self._propose_lanes(model, observed, arrow, position, momentum, jnp.exp(log_step), 1, wider)
+            gain = end.log_density_end - end.log_density_start
             uphill = jnp.isfinite(gain) & (gain > 0)
             # a leapfrog step of sqrt(2) from rest is the whole Gauss-Newton step
             log_step = jnp.clip(log_step + jnp.where(uphill, 0.3, -1.0).astype(zero.dtype), -6.0, 0.3465)
-            return (jnp.where(uphill[None], moved, position), log_step, (learned, arrow)), None
+            return (jnp.where(uphill[None], end.position, position), log_step, (learned, arrow)), None
 
         # the last step's metric, one step short of the mode, serves until the chains have moved
         size, parties = model.latent_dim, model.parties
@@ -261,12 +256,10 @@ class PartyHmc:
         # chains leave the mode in their own directions: a quarter turn from rest is a draw around it
         step_size = jnp.where(launching, jnp.full_like(step_size, np.pi / 2 / steps), step_size)
         kick = jnp.where(launching, self.dispersion, 1.0).astype(work)
-        end, _, _, ratio = self._propose_lanes(
-            model, observed, carry.arrow, position, momentum * kick, step_size, steps
-        )
-        acceptance = jnp.exp(jnp.minimum(ratio, 0.0))
-        accepted = jnp.where(launching, ratio > LAUNCH_ERROR, uniforms[1] < acceptance)
-        position = jnp.where(accepted[None], end, position)
+        end = self._propose_lanes(model, observed, carry.arrow, position, momentum * kick, step_size, steps)
+        acceptance = jnp.exp(jnp.minimum(end.log_ratio, 0.0))
+        accepted = jnp.where(launching, end.log_ratio > LAUNCH_ERROR, uniforms[1] < acceptance)
+        position = jnp.where(accepted[None], end.position, position)
         if refresh:  # where the noise is small beside the spread of the sums, the parameters move freely only so
             fresh = model.refresh_lanes(position.astype(work), keys, normals, uniforms[2:]).astype(position.dtype)
             usable = jnp.isfinite(fresh).all(0) & ~launching
@@ -274,12 +267,13 @@ class PartyHmc:
         gain = 2.0 / (index.astype(work) + 4.0) ** 0.7
         longest = float(np.log(self.longest_step(model.dim)))
         learned = jnp.clip(log_step + gain * (acceptance - self.target), -6.0, longest)
-        log_step = jnp.where(warming, _pooled(learned, chains), log_step)
-        draw = Draw(model.report_lanes(position).astype(work), acceptance, ratio < DIVERGENCE)
+        log_step = jnp.where(warming, pooled(learned, chains), log_step)
+        draw = Draw(model.report_lanes(position).astype(work), acceptance, end.log_ratio < DIVERGENCE)
         return carry._replace(position=position, log_step=log_step, log_step_sum=carry.log_step_sum + log_step), draw
 
-    def position_lanes(self, carry: PartyState) -> Float[Array, "P B"]:
-        return carry.position
+    def position_lanes(self, carry: PartyState) -> tuple[()]:
+        """Nothing: what is learned, is learned where the chains are at the end of a window."""
+        return ()
 
     def adapt_lanes(self, model, observed, carry: PartyState, positions, done, chains: int) -> PartyState:
         """After a window of warm-up: its step size, and the metric of all windows but the first and the last two."""
@@ -290,7 +284,7 @@ class PartyHmc:
             seen = curvature_lanes(model, observed, carry.position)
             seen = tuple(_chain_mean(x, chains, lanes) for x in seen)
             prior = jax.vmap(lambda m: m.prior_precision(), in_axes=-1, out_axes=-1)(first).astype(seen[0].dtype)
-            new = _with_prior(first, prior, seen)
+            new = _with_prior(prior, seen)
             # the mode's own curvature counts until the chains have been elsewhere
             number = (done // WINDOW).astype(new[0].dtype)
             weight = jnp.where(number <= 2, 1.0, 1.0 / (number - 1.0)).astype(new[0].dtype)
@@ -309,20 +303,10 @@ class PartyHmc:
 
 
 # ---- lanes of chains (outermost), of parties, of problems --------------------------------------------------------
-def _with_prior(model: PartySums, prior, curvature) -> tuple[Any, Any, Any]:
+def _with_prior(prior, curvature) -> tuple[Any, Any, Any]:
     inner, latent, across = curvature
     eye = jnp.eye(latent.shape[0], dtype=latent.dtype)[..., None]
     return prior + inner, latent + eye, across
-
-
-def _pooled(x, chains: int):
-    """Mean over a problem's chains, given to each of them `[B]`."""
-    return jnp.tile(x.reshape(chains, -1).mean(0), chains)
-
-
-def _to_chains(x, chains: int):
-    """`[..., T]` for every chain: `[..., C * T]`."""
-    return jnp.tile(x, (1,) * (x.ndim - 1) + (chains,))
 
 
 def _chain_mean(x, chains: int, lanes: int):

@@ -34,16 +34,11 @@ from ..kernels.symmetric import (
     sweep,
 )
 from ..kernels.wishart import WishartProposal, diagonal_lanes
+from ..models._covariance_coordinates import record_factor_lanes
+from ..statistics import origin_places
 
 #: Widest matrix whose eigenvalues are computed on lanes (Jacobi); LAPACK beyond.
 JACOBI_UP_TO = 11
-
-
-def statistic_pairs(p: int) -> tuple[np.ndarray, np.ndarray]:
-    """Indices (a, b) into (x_1..x_p, y) of one party's entries: x_i x_j (i <= j); x_i y; y^2."""
-    listed = [(i, j) for i in range(p) for j in range(i, p)] + [(i, p) for i in range(p + 1)]
-    a, b = np.array(listed, np.int32).T
-    return a, b
 
 
 def symmetric_lanes(entries: Float[Array, "T B"], size: int) -> Float[Array, "M M B"]:
@@ -240,8 +235,7 @@ def clt_moments(
     yy = (last * last).sum(0) + sigma2
     top = jnp.concatenate([covariance, xy[:, None]], axis=1)
     c = jnp.concatenate([top, jnp.concatenate([xy, yy[None]])[None]])
-    row = jnp.concatenate([last, jnp.sqrt(sigma2)[None]])[None]
-    return c, jnp.concatenate([jnp.pad(factor, ((0, 0), (0, 1), (0, 0))), row])
+    return c, record_factor_lanes(factor, last, jnp.sqrt(sigma2))
 
 
 @batch_last
@@ -264,7 +258,7 @@ def clt_draw(
         normals: standard normals `[2 D]`.
     """
     q = c.shape[0]
-    a, b = statistic_pairs(q - 1)
+    a, b = origin_places(q - 1)
     size = len(a)
     ca, cb = c[a], c[b]
     moments = n[None, None] * (ca[:, a] * cb[:, b] + ca[:, b] * cb[:, a])
@@ -284,7 +278,7 @@ def clt_draw(
 def project_sums(s: Float[Array, "D B"]) -> Float[Array, "D B"]:
     """Nearest sums whose matrix [[S, z], [z', y'y]] is positive semi-definite (SPEC C6; no entry of it is known)."""
     p = round((np.sqrt(8.0 * s.shape[0] + 1.0) - 1.0) / 2.0) - 1
-    a, b = statistic_pairs(p)
+    a, b = origin_places(p)
     position = np.zeros((p + 1, p + 1), np.int32)
     position[a, b] = position[b, a] = np.arange(len(a))
     return nearest_lanes(s[position], jnp.zeros_like(s[0]))[a, b]

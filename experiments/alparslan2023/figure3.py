@@ -13,12 +13,12 @@ from typing import Any
 import msgspec
 import numpy as np
 from s3_command import Said, run
-from s3_data import MethodOptions, Prior, Strict, party_sums, read_typed
+from s3_data import MethodOptions, Prior, Strict, party_sums
 from s3_release import Level, infer
 from s3_simulated import simulate
 
 from dpjax import _runtime
-from dpjax.errors import InputError
+from dpjax._scripts import check_values, read_typed
 
 
 class Config(Strict, frozen=True):
@@ -44,16 +44,17 @@ def read_config(path: str) -> Config:
         InputError: not TOML, unknown or missing keys, values out of range.
     """
     config = read_typed(path, Config)
-    for name, good, what in (
-        ("features", config.features and min(config.features) >= 1, "numbers of at least 1"),
-        ("parties", config.parties and min(config.parties) >= 1, "numbers of at least 1"),
-        ("epsilon", config.epsilon > 0, "above 0"),
-        ("problems", config.problems >= 1, "at least 1"),
-        ("repeats", config.repeats >= 1, "at least 1"),
-        ("iterations", config.iterations >= 20, "at least 20"),
-    ):
-        if not good:
-            raise InputError(f"config {path}: {name} must be {what}")
+    check_values(
+        path,
+        (
+            ("features", config.features and min(config.features) >= 1, "numbers of at least 1"),
+            ("parties", config.parties and min(config.parties) >= 1, "numbers of at least 1"),
+            ("epsilon", config.epsilon > 0, "above 0"),
+            ("problems", config.problems >= 1, "at least 1"),
+            ("repeats", config.repeats >= 1, "at least 1"),
+            ("iterations", config.iterations >= 20, "at least 20"),
+        ),
+    )
     return config
 
 

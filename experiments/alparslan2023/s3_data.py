@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from dpjax._files import read_toml
+from dpjax._scripts import find_table
 from dpjax._table import read_columns
 from dpjax.errors import InputError
 from dpjax.row_norms import clip_rows
@@ -85,33 +85,6 @@ class Split:
         return ((self.y_test - theta @ self.x_test.T) ** 2).mean(-1)
 
 
-def read_typed(path: str | Path, kind: type) -> Any:
-    """A config of this kind.
-
-    Raises:
-        InputError: not TOML, unknown or missing keys, values of a wrong type.
-    """
-    try:
-        return msgspec.convert(read_toml(Path(path)), kind)
-    except msgspec.ValidationError as error:
-        raise InputError(f"config {path}: {error}") from None
-
-
-def find_table(table: Table) -> Path:
-    """Where the table lies.
-
-    Raises:
-        InputError: `DPJAX_DATA` is not set, or the file is not there; one line with the original's place.
-    """
-    folder = os.environ.get("DPJAX_DATA")
-    if not folder:
-        raise InputError(f"DPJAX_DATA is not set: it must name the folder that holds {table.file}; {table.origin}")
-    path = Path(folder) / table.file
-    if not path.is_file():
-        raise InputError(f"{table.file} is missing in the folder that DPJAX_DATA names; {table.origin}")
-    return path
-
-
 def present_tables(tables: dict[str, Table]) -> tuple[dict[str, Table], list[str]]:
     """Tables whose files are there, and a line for each that is not; one that stands `instead` of another only where
     the other is missing.
@@ -125,7 +98,7 @@ def present_tables(tables: dict[str, Table]) -> tuple[dict[str, Table], list[str
         if table.instead in found:
             continue
         try:
-            find_table(table)
+            find_table(table.file, table.origin)
         except InputError as error:
             if name not in stands or not os.environ.get("DPJAX_DATA"):
                 raise
@@ -137,7 +110,7 @@ def present_tables(tables: dict[str, Table]) -> tuple[dict[str, Table], list[str
 
 def read_table(table: Table) -> dict[str, np.ndarray]:
     """Columns of the features and the target."""
-    path, names = find_table(table), [*table.features, table.target]
+    path, names = find_table(table.file, table.origin), [*table.features, table.target]
     if not table.header:
         return read_columns(path, names)
     try:

@@ -40,6 +40,20 @@ NOISES = {
 }
 
 
+def noise_checks(config: Any) -> list[tuple[str, bool, str]]:
+    """Rows of `dpjax._scripts.check_values` for the noise of a config's variants: noise that is not private as claimed
+    must be asked for by its name."""
+    unsafe = [name for name, variant in config.variants.items() if variant.noise != "replace-one"]
+    return [
+        ("variants", all(v.noise in NOISES for v in config.variants.values()), f"noise of {', '.join(NOISES)}"),
+        (
+            "unsafe_paper_sensitivity",
+            config.unsafe_paper_sensitivity or not unsafe,
+            f"true where a variant has noise that is not private as claimed ({', '.join(unsafe)})",
+        ),
+    ]
+
+
 def authors_sigma(epsilon: float, delta: float) -> float:
     """Noise multiplier of the authors' public code, for repeating the paper's numbers: too small to be private.
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from s3_data import MethodOptions, Prior, Strict, party_sums, read_typed
+from s3_data import MethodOptions, Prior, Strict, party_sums
 from s3_release import (
     NOISES,
     Level,
@@ -16,12 +16,13 @@ from s3_release import (
     chain_length,
     convergence,
     infer,
+    noise_checks,
     summary,
     wishart_scale,
 )
 
 from dpjax import _runtime
-from dpjax.errors import InputError
+from dpjax._scripts import check_values, read_typed
 
 WIDTH = 0.1  # h of the authors' kernel exp(-|x - y|^2 / (2 h))
 
@@ -60,22 +61,17 @@ def read_config(path: Any) -> Config:
         InputError: not TOML, unknown or missing keys, values out of range.
     """
     config = read_typed(path, Config)
-    unsafe = [name for name, variant in config.variants.items() if variant.noise != "replace-one"]
-    for name, good, what in (
-        ("records", config.records > max(config.features, default=0), "above the number of features"),
-        ("features", config.features and min(config.features) >= 1, "numbers of at least 1"),
-        ("parties", config.parties and min(config.parties) >= 1, "numbers of at least 1"),
-        ("epsilon", config.epsilon and min(config.epsilon) > 0, "numbers above 0"),
-        ("repetitions", config.repetitions >= 2, "at least 2"),
-        ("variants", all(v.noise in NOISES for v in config.variants.values()), f"noise of {', '.join(NOISES)}"),
+    check_values(
+        path,
         (
-            "unsafe_paper_sensitivity",
-            config.unsafe_paper_sensitivity or not unsafe,
-            f"true where a variant has noise that is not private as claimed ({', '.join(unsafe)})",
+            ("records", config.records > max(config.features, default=0), "above the number of features"),
+            ("features", config.features and min(config.features) >= 1, "numbers of at least 1"),
+            ("parties", config.parties and min(config.parties) >= 1, "numbers of at least 1"),
+            ("epsilon", config.epsilon and min(config.epsilon) > 0, "numbers above 0"),
+            ("repetitions", config.repetitions >= 2, "at least 2"),
+            *noise_checks(config),
         ),
-    ):
-        if not good:
-            raise InputError(f"config {path}: {name} must be {what}")
+    )
     return config
 
 

@@ -19,7 +19,6 @@ from s3_data import (
     present_tables,
     public_split,
     read_table,
-    read_typed,
 )
 from s3_release import (
     NOISES,
@@ -29,12 +28,13 @@ from s3_release import (
     chain_length,
     convergence,
     infer,
+    noise_checks,
     summary,
     wishart_scale,
 )
 
 from dpjax import _runtime
-from dpjax.errors import InputError
+from dpjax._scripts import check_values, read_typed
 
 COLUMNS = ("normal-x", "fixed-s", "fixed-s-fast", "clt", "adassp")
 #: Table 1 by title of the set and J, in the order of COLUMNS.
@@ -115,25 +115,20 @@ def read_config(path: Any) -> Config:
         InputError: not TOML, unknown or missing keys, values out of range.
     """
     config = read_typed(path, Config)
-    unsafe = [name for name, variant in config.variants.items() if variant.noise != "replace-one"]
     known = {*COLUMNS, "collapsed"}
-    for name, good, what in (
-        ("data_is_public", config.data_is_public, "true: bounds come from the data, and the noise is seeded"),
-        ("repetitions", config.repetitions >= 2, "at least 2"),
-        ("parties", config.parties and all(j >= 1 for j in config.parties), "numbers of at least 1"),
-        ("epsilon", config.epsilon > 0, "above 0"),
-        ("train", 0 < config.train < 1, "between 0 and 1"),
-        ("methods", config.methods and set(config.methods) <= known, f"of {', '.join(sorted(known))}"),
-        ("variants", all(v.data in ("paper", "public") for v in config.variants.values()), "data paper or public"),
-        ("variants", all(v.noise in NOISES for v in config.variants.values()), f"noise of {', '.join(NOISES)}"),
+    check_values(
+        path,
         (
-            "unsafe_paper_sensitivity",
-            config.unsafe_paper_sensitivity or not unsafe,
-            f"true where a variant has noise that is not private as claimed ({', '.join(unsafe)})",
+            ("data_is_public", config.data_is_public, "true: bounds come from the data, and the noise is seeded"),
+            ("repetitions", config.repetitions >= 2, "at least 2"),
+            ("parties", config.parties and all(j >= 1 for j in config.parties), "numbers of at least 1"),
+            ("epsilon", config.epsilon > 0, "above 0"),
+            ("train", 0 < config.train < 1, "between 0 and 1"),
+            ("methods", config.methods and set(config.methods) <= known, f"of {', '.join(sorted(known))}"),
+            ("variants", all(v.data in ("paper", "public") for v in config.variants.values()), "data paper or public"),
+            *noise_checks(config),
         ),
-    ):
-        if not good:
-            raise InputError(f"config {path}: {name} must be {what}")
+    )
     return config
 
 

@@ -48,7 +48,7 @@ def problem(p: int, lanes: int, records: float = 5000.0, noise: float = 20.0):
     x = rng.normal(size=(int(records), p)) * 0.5
     r = np.concatenate([x, (x @ rng.normal(size=p) / p + 0.2 * rng.normal(size=len(x)))[:, None]], axis=1)
     products = r.T @ r
-    i, j = model._places
+    i, j = model.places
     scale = np.where(present > 0, noise, 1.0).reshape(-1)
     z = (np.tile(products[i, j], PARTIES) / noise + rng.normal(size=scale.shape)) * present.reshape(-1)
     n = np.full(1, PARTIES * records)

@@ -11,7 +11,6 @@ seeded and both variables are scaled by their range in the table, so nothing her
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
 from collections.abc import Mapping
@@ -23,6 +22,7 @@ import msgspec
 import numpy as np
 
 from dpjax import _files, _runtime
+from dpjax._scripts import check_values, find_table, read_typed
 from dpjax._table import read_columns
 from dpjax.errors import DpjaxError, InputError
 
@@ -68,20 +68,18 @@ def read_config(path: str | Path) -> Config:
     Raises:
         InputError: not TOML, unknown or missing keys, values out of range.
     """
-    try:
-        config = msgspec.convert(_files.read_toml(Path(path)), Config)
-    except msgspec.ValidationError as error:
-        raise InputError(f"config {path}: {error}") from None
-    for name, good, what in (
-        ("data_is_public", config.data_is_public, "true: the data's own range scales it, which is not private"),
-        ("epsilon", config.epsilon and all(e > 0 for e in config.epsilon), "numbers above 0"),
-        ("levels", config.levels and all(0 < v < 1 for v in config.levels), "numbers between 0 and 1"),
-        ("splits", config.splits >= 2, "at least 2"),
-        ("train", config.train >= 2, "at least 2"),
-        ("methods", REFERENCE in config.methods, f"names of methods, {REFERENCE} among them"),
-    ):
-        if not good:
-            raise InputError(f"config {path}: {name} must be {what}")
+    config = read_typed(path, Config)
+    check_values(
+        path,
+        (
+            ("data_is_public", config.data_is_public, "true: the data's own range scales it, which is not private"),
+            ("epsilon", config.epsilon and all(e > 0 for e in config.epsilon), "numbers above 0"),
+            ("levels", config.levels and all(0 < v < 1 for v in config.levels), "numbers between 0 and 1"),
+            ("splits", config.splits >= 2, "at least 2"),
+            ("train", config.train >= 2, "at least 2"),
+            ("methods", REFERENCE in config.methods, f"names of methods, {REFERENCE} among them"),
+        ),
+    )
     return config
 
 
@@ -91,12 +89,7 @@ def read_points(config: Config) -> tuple[np.ndarray, np.ndarray]:
     Raises:
         InputError: `DPJAX_DATA` is not set, or the file or a column is not there; too few rows for a test set.
     """
-    folder = os.environ.get("DPJAX_DATA")
-    if not folder:
-        raise InputError(f"DPJAX_DATA is not set: it must name the folder that holds {config.file}; {ORIGIN}")
-    path = Path(folder) / config.file
-    if not path.is_file():
-        raise InputError(f"{config.file} is missing in the folder that DPJAX_DATA names; {ORIGIN}")
+    path = find_table(config.file, ORIGIN)
     columns = read_columns(path, (config.covariate, config.response))
     x, y = (np.asarray(columns[name], np.float64) for name in (config.covariate, config.response))
     if config.train >= len(x):

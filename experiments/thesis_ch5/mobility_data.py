@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,9 +9,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from dpjax._files import read_toml
+from dpjax._scripts import check_values, read_typed
 from dpjax._table import read_columns
-from dpjax.errors import InputError
 
 HERE = Path(__file__).parent
 COLUMNS = ("parent_rank", "kid_rank", "cell")
@@ -79,37 +77,20 @@ def read_config(path: str | Path) -> Config:
     Raises:
         InputError: not TOML, unknown or missing keys, values out of range.
     """
-    try:
-        config = msgspec.convert(read_toml(Path(path)), Config)
-    except msgspec.ValidationError as error:
-        raise InputError(f"config {path}: {error}") from None
-    for name, good, what in (
-        ("epsilon", config.epsilon and all(e > 0 for e in config.epsilon), "numbers above 0"),
-        ("levels", config.levels and all(0 < v < 1 for v in config.levels), "numbers between 0 and 1"),
-        ("at", 0 <= config.at <= 1, "a rank between 0 and 1"),
-        ("oi.noise", config.oi.noise in ("laplace", "normal"), "'laplace' or 'normal'"),
-        ("figures.epsilon", config.figures.epsilon in config.epsilon, "one of epsilon"),
-        ("simulated.replicates", all(v >= 1 for v in config.simulated.replicates.values()), "at least 1"),
-        ("priors", bool(config.priors), "at least one table [priors.NAME]"),
-    ):
-        if not good:
-            raise InputError(f"config {path}: {name} must be {what}")
+    config = read_typed(path, Config)
+    check_values(
+        path,
+        (
+            ("epsilon", config.epsilon and all(e > 0 for e in config.epsilon), "numbers above 0"),
+            ("levels", config.levels and all(0 < v < 1 for v in config.levels), "numbers between 0 and 1"),
+            ("at", 0 <= config.at <= 1, "a rank between 0 and 1"),
+            ("oi.noise", config.oi.noise in ("laplace", "normal"), "'laplace' or 'normal'"),
+            ("figures.epsilon", config.figures.epsilon in config.epsilon, "one of epsilon"),
+            ("simulated.replicates", all(v >= 1 for v in config.simulated.replicates.values()), "at least 1"),
+            ("priors", bool(config.priors), "at least one table [priors.NAME]"),
+        ),
+    )
     return config
-
-
-def find_table(name: str) -> Path:
-    """Where the table lies.
-
-    Raises:
-        InputError: `DPJAX_DATA` is not set, or the file is not there; one line with the original's place.
-    """
-    folder = os.environ.get("DPJAX_DATA")
-    if not folder:
-        raise InputError(f"DPJAX_DATA is not set: it must name the folder that holds {name}; {ORIGIN}")
-    path = Path(folder) / name
-    if not path.is_file():
-        raise InputError(f"{name} is missing in the folder that DPJAX_DATA names; {ORIGIN}")
-    return path
 
 
 def read_cells(path: Path, inside: tuple[float, float]) -> tuple[list[dict[str, np.ndarray]], int]:

@@ -10,8 +10,9 @@ from mobility_study import WITH_MOMENTS, statistic
 from scipy.special import ndtr
 
 from dpjax.calibration_statistics import binomial_band, coverage
+from dpjax.diagnostics import RHAT_LIMIT
 from dpjax.mechanisms import noise_scales
-from dpjax.methods import METHODS, RHAT_LIMIT, method_named, run_method
+from dpjax.methods import METHODS, method_named, run_method
 from dpjax.models import model_for
 from dpjax.simulation import simulate_study
 

@@ -13,9 +13,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from mobility_data import HERE, find_table, output_perturbation, read_cells, read_config
+from mobility_data import HERE, ORIGIN, output_perturbation, read_cells, read_config
 
 from dpjax import _files, _runtime
+from dpjax._scripts import find_table
 from dpjax.errors import DpjaxError, InputError
 
 COLUMNS = (
@@ -43,7 +44,7 @@ def study(config: Any, folder: Path, figures: bool = True) -> dict[str, Any]:
 
     start = time.perf_counter()
     said = lambda text: print(f"{time.perf_counter() - start:6.1f} s  {text}", file=sys.stderr)
-    cells, dropped = read_cells(find_table(config.data.file), config.data.median_inside)
+    cells, dropped = read_cells(find_table(config.data.file, ORIGIN), config.data.median_inside)
     size = np.array([len(cell["kid_rank"]) for cell in cells])
     oi = output_perturbation(cells, config)
     missing = skipped([*config.methods, *config.simulated.replicates])
@@ -164,7 +165,7 @@ def main(arguments: list[str] | None = None) -> int:
     start = time.perf_counter()
     try:
         config = read_config(given.config)
-        find_table(config.data.file)
+        find_table(config.data.file, ORIGIN)
         folder = Path(given.output)
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())) and not given.force:
             raise InputError(f"output {folder}: is there and not an empty folder; use --force, or another name")

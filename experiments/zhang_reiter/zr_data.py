@@ -8,8 +8,7 @@ import msgspec
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from dpjax._files import read_toml
-from dpjax.errors import InputError
+from dpjax._scripts import check_values, read_typed
 from dpjax.sensitivity import regression_exponents, replace_one_l1
 
 HERE = Path(__file__).parent
@@ -115,29 +114,31 @@ def read_config(path: str | Path) -> Config:
     Raises:
         InputError: not TOML, unknown or missing keys, values out of range.
     """
-    try:
-        config = msgspec.convert(read_toml(Path(path)), Config)
-    except msgspec.ValidationError as error:
-        raise InputError(f"config {path}: {error}") from None
+    config = read_typed(path, Config)
     bounds = [config.tables.y_bound, config.low.y_bound, *(row.y_bound for row in config.high.rows)]
     records = [*config.low.records, *config.figure2.records, config.high.records, *(r.n for r in config.tables.rows)]
-    for name, good, what in (
-        ("epsilon", config.epsilon > 0, "above 0"),
-        ("delta", 0 < config.delta < 1, "between 0 and 1"),
-        ("noise_sd", config.noise_sd > 0, "above 0"),
-        ("level", 0 < config.level < 1, "between 0 and 1"),
-        ("y_bound", all(b > 0 for b in bounds), "above 0"),
-        ("tables.p", config.tables.p >= 5, "at least 5, of which a fifth have the coefficient 1"),
-        ("records", all(n >= 1 for n in records), "at least 1"),
-        ("prior.covariate_records", config.prior.covariate_records > 0, "above 0"),
-        ("low.replicates", config.low.replicates >= 1, "at least 1"),
-        ("figure2.draws", config.figure2.draws >= 1, "at least 1"),
-        ("figure2.records", config.figure2.records == sorted(set(config.figure2.records)), "in increasing order"),
-        ("cost", config.cost.repeats >= 1 and all(p >= 1 for p in config.cost.features), "of whole numbers from 1 on"),
-        ("high.rows", all(0 <= r.true <= r.p for r in config.high.rows), "with true between 0 and p"),
-    ):
-        if not good:
-            raise InputError(f"config {path}: {name} must be {what}")
+    check_values(
+        path,
+        (
+            ("epsilon", config.epsilon > 0, "above 0"),
+            ("delta", 0 < config.delta < 1, "between 0 and 1"),
+            ("noise_sd", config.noise_sd > 0, "above 0"),
+            ("level", 0 < config.level < 1, "between 0 and 1"),
+            ("y_bound", all(b > 0 for b in bounds), "above 0"),
+            ("tables.p", config.tables.p >= 5, "at least 5, of which a fifth have the coefficient 1"),
+            ("records", all(n >= 1 for n in records), "at least 1"),
+            ("prior.covariate_records", config.prior.covariate_records > 0, "above 0"),
+            ("low.replicates", config.low.replicates >= 1, "at least 1"),
+            ("figure2.draws", config.figure2.draws >= 1, "at least 1"),
+            ("figure2.records", config.figure2.records == sorted(set(config.figure2.records)), "in increasing order"),
+            (
+                "cost",
+                config.cost.repeats >= 1 and all(p >= 1 for p in config.cost.features),
+                "of whole numbers from 1 on",
+            ),
+            ("high.rows", all(0 <= r.true <= r.p for r in config.high.rows), "with true between 0 and p"),
+        ),
+    )
     return config
 
 
@@ -172,12 +173,6 @@ def grams(
         found.append(total.copy())
         shares.append(clipped / n)
     return found, shares
-
-
-def places(p: int) -> tuple[np.ndarray, np.ndarray]:
-    """Row and column in the Gram matrix of every entry of the statistic: x_i x_j (i <= j), x_i y, y y."""
-    i, j = np.triu_indices(p)
-    return np.concatenate([i, np.arange(p + 1)]), np.concatenate([j, np.full(p + 1, p)])
 
 
 def sensitivity(p: int) -> float:

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from zr_data import Config, grams, paper_sensitivity, places, sensitivity, truth
+from zr_data import Config, grams, paper_sensitivity, sensitivity, truth
+
+from dpjax.statistics import origin_places
 
 #: How they are drawn: colour, line style, label.
 LOOKS = {
@@ -29,7 +31,7 @@ def laplace_noise(key: Any, gram: Any, scale: Any) -> Any:
     import jax.numpy as jnp
     from jax import random
 
-    i, j = (x.astype(np.int32) for x in places(gram.shape[0] - 1))
+    i, j = origin_places(gram.shape[0] - 1)
     noise = jnp.zeros_like(gram).at[i, j].set(scale * random.laplace(key, i.shape, gram.dtype))
     return gram + noise + jnp.tril(noise.T, -1)
 

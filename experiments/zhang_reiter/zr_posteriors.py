@@ -7,12 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from zr_data import Config, Prior, grams, places, sensitivity, truth
+from zr_data import Config, Prior, grams, sensitivity, truth
 
 from dpjax.engine import Problems, Run
 from dpjax.methods import run_method
 from dpjax.models import OriginRegression
 from dpjax.problems import party_problems
+from dpjax.statistics import origin_places
 
 #: S2, Table 1: seconds, largest R-hat, R-hat and ESS of the log posterior.
 THEIR_TABLE_1 = {10: (107.415, 1.01, 1.00, 882), 100: (530.719, 1.03, 1.03, 149), 1000: (6137.39, 1.44, 1.36, 2)}
@@ -35,7 +36,7 @@ def released(gram: np.ndarray, epsilon: float, rng: np.random.Generator) -> tupl
     """Noisy entries and scale b; seeded noise, which protects nobody."""
     p = len(gram) - 1
     scale = sensitivity(p) / epsilon
-    exact = gram[places(p)]
+    exact = gram[origin_places(p)]
     return exact + rng.laplace(0.0, scale, exact.shape), scale
 
 

@@ -10,15 +10,17 @@ from scipy import stats
 
 from dpjax.engine import Problems, run_chains
 from dpjax.errors import InputError
+from dpjax.kernels.batching import repeat_lanes
 from dpjax.methods import METHODS
 from dpjax.models.base import Observed
 from dpjax.models.linear_regression import LinearRegression
 from dpjax.models.origin_regression import OriginRegression
 from dpjax.models.party_sums import PartySums
 from dpjax.problems import party_problems
-from dpjax.samplers import party_gibbs, party_steps
-from dpjax.samplers._party_parts import Coefficients, fold, log_marginal, over, released_lanes, root_of, theta_law
+from dpjax.samplers import party_gibbs
+from dpjax.samplers._party_parts import Coefficients, fold, log_marginal, released_lanes, root_of, theta_law
 from dpjax.samplers.party_gibbs import Clt, FixedS, FixedSFast, NormalX
+from dpjax.statistics import origin_places
 
 GRAM, CROSS, SQUARE = np.array([[1030.0, 210.0], [210.0, 980.0]]), np.array([470.0, -170.0]), 315.0
 NOISE, RECORDS = 20.0, 1000
@@ -50,7 +52,7 @@ def joint_draw(independent, lanes, seed=0):
     cov = stats.invwishart.rvs(9.0, psi, size=lanes, random_state=rng)
     scale = np.array([2.0, 3.0, 5.0])[:, None] * np.linspace(1.0, 2.0, 6)
     grams, z, scales = [], [], []
-    i, j = party_steps.statistic_pairs(p)
+    i, j = origin_places(p)
     for k, n in enumerate(RECORDS_BY_PARTY.astype(int)):
         x = np.einsum("lij,lnj->lni", np.linalg.cholesky(cov), rng.normal(size=(lanes, n, p)))
         y = np.einsum("lnj,lj->ln", x, theta) + np.sqrt(sigma2)[:, None] * rng.normal(size=(lanes, n))
@@ -84,7 +86,7 @@ def test_theta_integrated_out(independent):
         base, seen, s2 = model.base, released_lanes(model, observed), coefficients.sigma2
         ours, exact = [], []
         for g in (gram, 1.3 * gram):
-            root = root_of(seen, g, over(s2, 3), coefficients.scales)
+            root = root_of(seen, g, repeat_lanes(s2, 3), coefficients.scales)
             law = theta_law(base, seen, g, root, s2, 3)
             ours.append(np.asarray(log_marginal(base, seen, g, root, s2, law, 3))[0])
             s, w, k = (np.asarray(x)[..., ::2] for x in (g, coefficients.scales, seen.cross_seen))

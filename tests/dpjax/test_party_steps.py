@@ -8,6 +8,7 @@ from scipy import stats
 
 from dpjax.kernels import wishart
 from dpjax.samplers import party_steps
+from dpjax.statistics import origin_places
 
 
 def definite(p, seed=0, shift=1.0):
@@ -118,7 +119,7 @@ def test_nearest_matrix(p):
 def test_sums_under_the_normal_approximation():
     """The conditional law of one party's sums given their release, y'y not released, by Gaussian algebra."""
     p, n, theta, sigma2, cov = 2, 50.0, np.array([0.5, -1.0]), 0.3, definite(2, 3)
-    a, b = party_steps.statistic_pairs(p)
+    a, b = origin_places(p)
     c = np.block([[cov, (cov @ theta)[:, None]], [(cov @ theta)[None], theta @ cov @ theta + sigma2]])
     mean = n * c[a, b]
     moments = n * (c[np.ix_(a, a)] * c[np.ix_(b, b)] + c[np.ix_(a, b)] * c[np.ix_(b, a)])
@@ -137,7 +138,7 @@ def test_sums_under_the_normal_approximation():
 
 
 def test_projected_sums_belong_to_a_table():
-    a, b = party_steps.statistic_pairs(2)
+    a, b = origin_places(2)
     c = np.array([[1.0, 0.2, 2.0], [0.2, 1.0, 0.0], [2.0, 0.0, 1.0]])
     with jax.enable_x64(True):
         s = np.asarray(party_steps.project_sums(jnp.asarray(c[a, b])))

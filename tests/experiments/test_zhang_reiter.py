@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from dpjax.errors import InputError
+from dpjax.statistics import origin_places
 
 FOLDER = Path(__file__).parents[2] / "experiments" / "zhang_reiter"
 
@@ -67,7 +68,7 @@ def test_sensitivities(modules):
     assert data.sensitivity(1) == 4.0 and data.paper_sensitivity(1) == 12.0
     assert data.sensitivity(2) == 9.0 and data.paper_sensitivity(2) == 24.0
     assert data.sensitivity(30) == 31 + 30 * 31 and data.paper_sensitivity(30) == 1984.0
-    i, j = data.places(2)
+    i, j = origin_places(2)
     assert list(zip(i.tolist(), j.tolist(), strict=True)) == [(0, 0), (0, 1), (1, 1), (0, 2), (1, 2), (2, 2)]
 
 
@@ -77,7 +78,7 @@ def test_releases_have_their_noise_in_the_order_of_the_model(modules, config):
     theta = data.truth(2, 1)
     (gram,), _ = data.grams([0], [200_000], theta, 0.1, 6.0)
     problems = posteriors.problems_of([gram] * 2000, [200_000] * 2000, 6.0, config, [3])
-    noise = problems.z - gram[data.places(2)]
+    noise = problems.z - gram[origin_places(2)]
     # standard error of a mean of 2,000 exponentials: 2.2%
     np.testing.assert_allclose(abs(noise).mean(0), 90.0, rtol=0.1)
     np.testing.assert_allclose(problems.scale, 90.0)
@@ -86,7 +87,7 @@ def test_releases_have_their_noise_in_the_order_of_the_model(modules, config):
     # theta, log sigma2, log of the diagonal of L, no correlation: the law of the records, in the user's units
     phi = jnp.concatenate([jnp.array([1.0, 0.0, np.log(0.01), *[0.5 * np.log(0.291125)] * 2]), jnp.zeros(1)])
     x = jnp.concatenate([phi.astype(jnp.float32), jnp.zeros(model.latent_dim)])
-    np.testing.assert_allclose(model.sums_lanes(x[:, None])[:, 0], gram[data.places(2)], atol=600.0)
+    np.testing.assert_allclose(model.sums_lanes(x[:, None])[:, 0], gram[origin_places(2)], atol=600.0)
     np.testing.assert_allclose(base.theta_precision, 0.01 * np.eye(2), rtol=1e-6)
     # mean of the inverse Wishart: psi / (nu - p - 1) = I / 3
     np.testing.assert_allclose(base.psi / (base.nu - 3), np.eye(2) / 3, rtol=1e-6)
