@@ -14,6 +14,8 @@ from s3_data import HERE
 from dpjax import _files, _runtime
 from dpjax.errors import DpjaxError, InputError
 
+_runtime.prepare_jax()  # before the other modules here, which load JAX
+
 Said = Callable[[str], None]
 
 
@@ -47,7 +49,6 @@ def run(
         folder = Path(given.output)
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())) and not given.force:
             raise InputError(f"output {folder}: is there and not an empty folder; use --force, or another name")
-        _runtime.prepare_jax()
         results = study(typed, said)
         folder.mkdir(parents=True, exist_ok=True)
         text = finish(results, folder)

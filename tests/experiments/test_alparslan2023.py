@@ -4,6 +4,7 @@ import importlib
 import json
 import math
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -160,6 +161,15 @@ def test_chain_length(modules):
     draws = np.zeros((1, 2, 10, 2))
     draws[0, :, :, 0] = np.array([[0.3], [-0.3]])
     assert modules["s3_release"].chain_length(draws, np.diag([4.0, 1.0]))[0] == pytest.approx(4 * 0.09)
+
+
+def test_scripts_use_every_core():
+    """Devices can only be set before JAX is loaded, and half of the modules here load it."""
+    clean = {k: v for k, v in os.environ.items() if k not in ("XLA_FLAGS", "JAX_NUM_CPU_DEVICES")}
+    for script in ("table1", "figure2", "figure3"):
+        code = f"import {script}, jax; from dpjax._runtime import cores; assert len(jax.devices()) == cores()"
+        ran = subprocess.run([sys.executable, "-c", code], cwd=FOLDER, env=clean, capture_output=True, text=True)
+        assert ran.returncode == 0, ran.stderr
 
 
 def test_mmd_is_unbiased(modules):
