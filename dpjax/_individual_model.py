@@ -15,12 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
-from jax.scipy.linalg import solve_triangular
 from numpyro import handlers
 
 from ._checks import shown
 from .errors import InputError
 from .kernels.products import pairs
+from .kernels.symmetric import cholesky, inverse_cholesky, lower_inverse
 from .models._regression_simulation import below_diagonal
 from .models.linear_regression import LinearRegression
 
@@ -47,7 +47,7 @@ def hierarchical_normal(prior: LinearRegression) -> tuple[jax.Array, jax.Array]:
     if p > 1:
         below = numpyro.sample(X_BELOW, dist.Normal(jnp.zeros((), dtype), 1.0).expand([p * (p - 1) // 2]).to_event(1))
         bartlett = bartlett.at[below_diagonal(p)].set(below)
-    root = solve_triangular(bartlett, jnp.linalg.cholesky(prior.psi).T, lower=True).T
+    root = cholesky(prior.psi) @ lower_inverse(bartlett).T
     unit = numpyro.sample(X_MEAN, dist.Normal(jnp.zeros((), dtype), 1.0).expand([p]).to_event(1))
     return prior.x_mean + root @ unit / jnp.sqrt(prior.kappa), root
 
@@ -97,9 +97,8 @@ def records_model(n: int, mechanism: str, covariates: Any, bounded: bool) -> Cal
     def model(prior: LinearRegression, z: jax.Array, scale: jax.Array, box: jax.Array) -> None:
         dtype, p = z.dtype, prior.p
         sigma2 = numpyro.sample(SIGMA2, dist.InverseGamma(prior.sigma2_shape, prior.sigma2_scale))
-        factor = jnp.linalg.cholesky(prior.theta_precision)
         sigma, unit = jnp.sqrt(sigma2), _unit_normals(THETA, (p + 1,), dtype)
-        theta = prior.theta_mean + sigma * solve_triangular(factor.T, unit, lower=False)
+        theta = prior.theta_mean + sigma * (inverse_cholesky(prior.theta_precision).T @ unit)
         x, law = _features(covariates, prior, n)
         y = theta[0] + x @ theta[1:] + sigma * _unit_normals(Y, (n,), dtype)
         rows = jnp.concatenate([x, y[:, None]], axis=1)

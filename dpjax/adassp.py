@@ -29,6 +29,7 @@ from jaxtyping import Array, Float, Key
 from dpjax._checks import check_choice, check_number, shown
 from dpjax._gaussian import analytic_gaussian_sigma
 from dpjax.errors import InputError
+from dpjax.kernels.psd import eigh_jacobi, solve_symmetric
 from dpjax.row_norms import cross_l2_sensitivity, matrix_l2_sensitivity, smallest_eigenvalue_sensitivity
 
 __all__ = ["AdaSSP", "AdaSSPNoise", "adassp_noise", "simulate_adassp"]
@@ -132,14 +133,14 @@ def simulate_adassp(
         jnp.asarray(value, dtype) for value in (noise.eigenvalue, noise.matrix, noise.cross, noise.shift, noise.ridge)
     )
     keys = jax.random.split(key, 3)
-    smallest = jnp.linalg.eigvalsh(gram)[:, 0]
+    smallest = jax.vmap(eigh_jacobi)(gram)[0].min(1)
     noisy = smallest + eigenvalue * jax.random.normal(keys[0], (parties,), dtype) - shift
     lam = jnp.maximum(ridge - jnp.maximum(noisy, 0.0), 0.0)
     upper = jnp.triu(jax.random.normal(keys[1], (parties, d, d), dtype))
     mirrored = upper + jnp.swapaxes(jnp.triu(upper, 1), 1, 2)  # averaging with the transpose would halve the variance
     total = (gram + matrix[:, None, None] * mirrored).sum(0) + lam.sum() * jnp.eye(d, dtype=dtype)
     right = (cross + vector[:, None] * jax.random.normal(keys[2], (parties, d), dtype)).sum(0)
-    return AdaSSP(jnp.linalg.solve(total, right), lam)
+    return AdaSSP(solve_symmetric(total, right), lam)
 
 
 def _of_party(d: int, rho: float, constants: str, X: Any, Y: Any, epsilon: Any, delta: Any) -> tuple[float, ...]:

@@ -28,6 +28,7 @@ from dpjax import _wishart_privacy as privacy
 from dpjax._checks import check_choice
 from dpjax.errors import InputError
 from dpjax.kernels import wishart
+from dpjax.kernels.psd import solve_symmetric
 from dpjax.mechanisms import PrivacyStatement
 from dpjax.row_norms import ADJACENCIES, _records
 
@@ -273,7 +274,7 @@ def theta_plug_in(gram: Float[Array, "d d"], p: int) -> Float[Array, " p"]:
             then this is the solution of an indefinite system, and may be far off.
         p: number of features (static).
     """
-    return jnp.linalg.solve(gram[:p, :p], gram[:p, p])
+    return solve_symmetric(gram[:p, :p], gram[:p, p])
 
 
 def _arguments(p: Any, bound: Any, epsilon: Any, delta: Any, adjacency: Any) -> tuple[int, float, tuple[float, float]]:

@@ -15,12 +15,12 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from .batching import batch_last
-from .symmetric import matmul_lanes, matvec_lanes, take
+from .symmetric import matmul_lanes, matvec_lanes, matvec_transposed_lanes, take
 
 
 def sweeps(size: int) -> int:
-    """Sweeps that make float64 matrices of this size (up to 11) diagonal to rounding: measured, plus one."""
-    return 4 + (size + 1) // 3
+    """Sweeps that make float64 matrices of this size (up to 100) diagonal to rounding: measured, plus one or more."""
+    return min(4 + (size + 1) // 3, 14)
 
 
 def _rotate(a: Array, vectors: Array, half: int) -> tuple[Array, Array]:
@@ -74,9 +74,24 @@ def eigh_jacobi(a: Float[Array, "M M B"]) -> tuple[Float[Array, "M B"], Float[Ar
     """Eigenvalues `[m]` (not sorted) and eigenvectors (columns, `[m, m]`) of a symmetric matrix.
 
     Args:
-        a: symmetric matrix `[m, m]`, m up to about 11 for full accuracy.
+        a: symmetric matrix `[m, m]`, m up to about 100 for full accuracy.
     """
     return _jacobi(a)
+
+
+@batch_last
+def solve_symmetric(a: Float[Array, "M M B"], b: Float[Array, "M B"]) -> Float[Array, "M B"]:
+    """Solution x `[m]` of a x = b for a symmetric matrix that need not be definite; infinite where it is singular."""
+    values, vectors = _jacobi(a)
+    return matvec_lanes(vectors, matvec_transposed_lanes(vectors, b) / values)
+
+
+@batch_last
+def square_root(a: Float[Array, "M M B"]) -> Float[Array, "M M B"]:
+    """Symmetric square root `[m, m]` of a positive semi-definite matrix (negative eigenvalues, rounding, are 0)."""
+    values, vectors = _jacobi(a)
+    scaled = vectors * jnp.sqrt(jnp.maximum(values, jnp.zeros_like(values)))[None]
+    return matmul_lanes(scaled, jnp.swapaxes(vectors, 0, 1))
 
 
 def _smallest_pivot(a: Array) -> Array:

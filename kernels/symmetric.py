@@ -131,6 +131,27 @@ def cholesky(a: Float[Array, "D D B"]) -> Float[Array, "D D B"]:
     return lax.fori_loop(0, size, pivot, (a, jnp.zeros_like(a)))[1]
 
 
+@batch_last
+def lower_inverse(a: Float[Array, "D D B"]) -> Float[Array, "D D B"]:
+    """Inverse of a lower triangular matrix `[d, d]` with a diagonal free of zeros."""
+    size = a.shape[0]
+    if size > SWEEP_UP_TO:
+        h = size // 2
+        first, second = lower_inverse.lanes(a[:h, :h]), lower_inverse.lanes(a[h:, h:])
+        below = -matmul_lanes(second, matmul_lanes(a[h:, :h], first))
+        return _from_blocks(first, jnp.zeros_like(a[:h, h:]), below, second)
+    i = jnp.arange(size, dtype=jnp.int32)[:, None]
+    identity = jnp.broadcast_to(jnp.eye(size, dtype=a.dtype)[..., None], a.shape)
+
+    def eliminate(k, x):
+        column = take(a, k, 1)
+        row = take(x, k, 0) / take(column, k, 0)[None]
+        rest = jnp.where(i > k, column, jnp.zeros_like(column))
+        return jnp.where((i == k)[:, None], row[None], x - rest[:, None] * row[None])
+
+    return lax.fori_loop(0, size, eliminate, identity)
+
+
 def matvec_lanes(m: Float[Array, "R C *L"], x: Float[Array, "C *B"]) -> Float[Array, "R *B"]:
     """Matrix times vector per lane, one column at a time (a reduction over a middle axis is far slower).
 

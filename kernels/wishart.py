@@ -20,12 +20,11 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jaxtyping import Array, Float, Key
 
 from .batching import batch_last
 from .random import chi_square, lane_normals, lane_split
-from .symmetric import SWEEP_UP_TO, cholesky, inverse_cholesky, matmul_lanes, sweep, take
+from .symmetric import cholesky, inverse_cholesky, lower_inverse, matmul_lanes, sweep
 
 
 class InverseWishartDraw(NamedTuple):
@@ -73,30 +72,6 @@ def _lower(diagonal: Float[Array, "D B"], below: Float[Array, "M B"]) -> Float[A
     index, mask = _triangle(d)
     a = diagonal[:, None] * jnp.eye(d, dtype=diagonal.dtype)[..., None]
     return a if d == 1 else jnp.where(mask[..., None], below[index], a)
-
-
-@batch_last
-def lower_inverse(a: Float[Array, "D D B"]) -> Float[Array, "D D B"]:
-    """Inverse of a lower triangular matrix `[d, d]` with a diagonal free of zeros."""
-    size = a.shape[0]
-    if size > SWEEP_UP_TO:
-        h = size // 2
-        first, second = lower_inverse.lanes(a[:h, :h]), lower_inverse.lanes(a[h:, h:])
-        below = -matmul_lanes(second, matmul_lanes(a[h:, :h], first))
-        upper = jnp.zeros_like(a[:h, h:])
-        return jnp.concatenate(
-            [jnp.concatenate([first, upper], axis=1), jnp.concatenate([below, second], axis=1)], axis=0
-        )
-    i = jnp.arange(size, dtype=jnp.int32)[:, None]
-    identity = jnp.broadcast_to(jnp.eye(size, dtype=a.dtype)[..., None], a.shape)
-
-    def eliminate(k, x):
-        column = take(a, k, 1)
-        row = take(x, k, 0) / take(column, k, 0)[None]
-        rest = jnp.where(i > k, column, jnp.zeros_like(column))
-        return jnp.where((i == k)[:, None], row[None], x - rest[:, None] * row[None])
-
-    return lax.fori_loop(0, size, eliminate, identity)
 
 
 def _log_multigamma(a: Float[Array, " B"], d: int) -> Float[Array, " B"]:

@@ -70,6 +70,20 @@ def test_kernels_stand_alone():
             assert not roots & {"dpjax", "kernels"}, path.name
 
 
+def test_no_lapack_in_compiled_programs():
+    """A batched LAPACK call shares its work out over XLA's threads and waits for them; on a CPU that is cut into one
+    device per core every thread may be one that waits, and the program never ends (seen with 640 4 x 4
+    eigen-decompositions). `kernels` has what is needed."""
+    for path in [*(ROOT / "kernels").glob("**/*.py"), *(ROOT / "dpjax").glob("**/*.py")]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom):
+                used = [f"{node.module or ''}.{alias.name}" for alias in node.names]
+            else:
+                used = [ast.unparse(node)] if isinstance(node, ast.Attribute) else []
+            bad = [name for name in used if re.match(r"(jnp|jsp|lax|jax(\.(numpy|scipy|lax|_src))?)\.linalg", name)]
+            assert not bad, f"{path.name}: {bad}"
+
+
 def test_no_module_called_kernels_is_needed(tmp_path):
     script = "import sys, dpjax.kernels, dpjax.methods; print('kernels' in sys.modules)"
     assert python(script, tmp_path) == ["False"]

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ..kernels.symmetric import gram_lanes, matmul_lanes, take
+from ..kernels.symmetric import gram_lanes, lower_inverse, matmul_lanes, take
 from ._regression_simulation import below_diagonal
 
 
@@ -73,7 +73,7 @@ def curvature_at(lower, nu):
     """Minus the Hessian in (ell, c) of log InvWishart(nu L L', nu) at L `[p, p]`: closed form."""
     p = lower.shape[0]
     below_i, below_j = below_diagonal(p)
-    inverse = jnp.linalg.inv(lower)
+    inverse = lower_inverse(lower)
     row = np.concatenate([np.arange(p), below_i])
     eye = jnp.eye(p, dtype=lower.dtype)
     moved = jnp.concatenate([lower, eye[below_j] * jnp.diagonal(lower)[below_i][:, None]])

@@ -9,6 +9,7 @@ import numpy as np
 from jax import lax, random
 
 from ..kernels.products import pairs
+from ..kernels.symmetric import cholesky, inverse_cholesky, lower_inverse
 
 
 @cache
@@ -22,7 +23,7 @@ def _coefficients(model, k_s2, k_theta):
     dtype = model.theta_mean.dtype
     s2 = model.sigma2_scale / random.gamma(k_s2, model.sigma2_shape, dtype=dtype)
     normals = random.normal(k_theta, model.theta_mean.shape, dtype)
-    return model.theta_mean + jnp.sqrt(s2) * jnp.linalg.solve(jnp.linalg.cholesky(model.theta_precision).T, normals), s2
+    return model.theta_mean + jnp.sqrt(s2) * (inverse_cholesky(model.theta_precision).T @ normals), s2
 
 
 def sample_theta(model, key):
@@ -40,8 +41,8 @@ def _inverse_wishart_factor(k_chi, k_tri, psi, nu):
     p, dtype = psi.shape[0], psi.dtype
     chi2 = 2.0 * random.gamma(k_chi, 0.5 * (nu - jnp.arange(p, dtype=dtype)), dtype=dtype)
     bartlett = jnp.tril(random.normal(k_tri, (p, p), dtype), -1) + jnp.diag(jnp.sqrt(chi2))
-    half = jnp.linalg.solve(bartlett, jnp.linalg.cholesky(psi).T)
-    return jnp.linalg.cholesky(half.T @ half)
+    half = lower_inverse(bartlett) @ cholesky(psi).T
+    return cholesky(half.T @ half)
 
 
 def sample_prior(model, key):

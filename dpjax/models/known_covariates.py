@@ -22,7 +22,7 @@ from ..errors import InputError
 from ..kernels import nig, suffstat
 from ..kernels.moments import regression_moments
 from ..kernels.random import gamma_from
-from ..kernels.symmetric import matvec_lanes
+from ..kernels.symmetric import cholesky, matvec_lanes
 from . import _regression_conjugate as conjugate
 from . import _regression_simulation as simulation
 from ._hyperparameters import check_sizes, coefficients
@@ -175,7 +175,7 @@ class KnownCovariates(LaneModel):
         mean = self.eta[0, 1:]
         covariance = self.eta[1:, 1:] - mean[:, None] * mean[None]
         if self.law == "normal":
-            sums = simulation.normal_sums(key, mean, jnp.linalg.cholesky(covariance), theta, jnp.exp(log_s2), n)
+            sums = simulation.normal_sums(key, mean, cholesky(covariance), theta, jnp.exp(log_s2), n)
         elif self.law == "uniform":
             factor = jnp.diag(jnp.sqrt(jnp.diagonal(covariance)))
             record = simulation.record_of(mean, factor, theta, log_s2, "uniform")

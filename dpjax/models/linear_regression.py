@@ -26,7 +26,7 @@ from ..kernels.products import (
     product_mean,
     product_pullback,
 )
-from ..kernels.symmetric import gram_lanes, matmul_lanes, matvec_lanes
+from ..kernels.symmetric import cholesky, gram_lanes, lower_inverse, matmul_lanes, matvec_lanes
 from ..statistics import regression_parameters
 from . import _regression_conjugate as conjugate
 from . import _regression_simulation as simulation
@@ -295,7 +295,7 @@ class LinearRegression(LaneModel):
 
     # ---- one chain -----------------------------------------------------------------------------------------
     def prior_center(self):
-        factor = jnp.linalg.cholesky(self.psi / self.nu)
+        factor = cholesky(self.psi / self.nu)
         ell, c = coordinates(factor)
         alpha = self.theta_mean[0] + self.x_mean @ self.theta_mean[1:]
         log_s2 = jnp.log(self.sigma2_scale / self.sigma2_shape)
@@ -305,8 +305,8 @@ class LinearRegression(LaneModel):
         """Closed form of minus the Hessian at `prior_center` (checked against `jax.hessian` in the tests)."""
         p = self.p
         mu, _, beta, log_s2, _, _ = self._split(self.prior_center())
-        lower = jnp.linalg.cholesky(self.psi / self.nu)
-        inverse = jnp.linalg.inv(lower)
+        lower = cholesky(self.psi / self.nu)
+        inverse = lower_inverse(lower)
         sigma_inverse = inverse.T @ inverse
         zeros = jnp.zeros((self.dim, self.dim), mu.dtype)
         # theta = (alpha - mu' beta, beta): Jacobian at the centre, where the quadratic form itself vanishes

@@ -19,7 +19,7 @@ from jax import random
 from jaxtyping import PRNGKeyArray
 
 from ..errors import InputError
-from ..kernels.symmetric import matmul_lanes, matvec_lanes
+from ..kernels.symmetric import cholesky, inverse_cholesky, matmul_lanes, matvec_lanes
 from ..statistics import origin_parameters
 from . import _regression_conjugate as conjugate
 from ._covariance_coordinates import (
@@ -182,7 +182,7 @@ class OriginRegression(LaneModel):
 
     # ---- one chain -----------------------------------------------------------------------------------------
     def prior_center(self):
-        ell, c = coordinates(jnp.linalg.cholesky(self.psi / self.nu))
+        ell, c = coordinates(cholesky(self.psi / self.nu))
         return jnp.concatenate([self.theta_mean, jnp.log(self.sigma2_scale / self.sigma2_shape)[None], ell, c])
 
     def prior_precision(self):
@@ -191,13 +191,13 @@ class OriginRegression(LaneModel):
         s2 = self.sigma2_scale / self.sigma2_shape
         theta = self.theta_precision if self.independent else self.theta_precision / s2
         out = jnp.zeros((self.dim, self.dim), theta.dtype).at[:p, :p].set(theta).at[p, p].set(self.sigma2_shape)
-        return out.at[p + 1 :, p + 1 :].set(curvature_at(jnp.linalg.cholesky(self.psi / self.nu), self.nu))
+        return out.at[p + 1 :, p + 1 :].set(curvature_at(cholesky(self.psi / self.nu), self.nu))
 
     def sample_prior(self, key: PRNGKeyArray):
         dtype = self.theta_mean.dtype
         k_s2, k_theta, k_x = random.split(key, 3)
         s2 = self.sigma2_scale / random.gamma(k_s2, self.sigma2_shape, dtype=dtype)
-        unit = jnp.linalg.solve(jnp.linalg.cholesky(self.theta_precision).T, random.normal(k_theta, (self.p,), dtype))
+        unit = inverse_cholesky(self.theta_precision).T @ random.normal(k_theta, (self.p,), dtype)
         theta = self.theta_mean + (unit if self.independent else jnp.sqrt(s2) * unit)
         ell, c = coordinates(inverse_wishart_factor(k_x, self.psi, self.nu))
         return jnp.concatenate([theta, jnp.log(s2)[None], ell, c])

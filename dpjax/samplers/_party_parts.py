@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 
 from ..errors import InputError
 from ..kernels.batching import repeat_lanes, split_lanes
+from ..kernels.psd import clip_eigenvalues
 from ..kernels.random import gamma_from
 from ..kernels.streams import normals_and_uniforms_lanes
 from ..kernels.symmetric import matvec_lanes, matvec_transposed_lanes
@@ -261,4 +262,4 @@ def start_gram(seen: Released, base):
     known = seen.gram_seen + jnp.swapaxes(seen.gram_seen, 0, 1) > 0
     weight = jnp.where(known, spread[None, None] / (spread[None, None] + seen.gram_scale**2), 0.0)
     gram = center + weight * (seen.gram - center)
-    return steps.nearest_lanes(gram, jnp.maximum(START_FLOOR * jnp.abs(jnp.trace(gram)) / p, 0.1 * size))
+    return clip_eigenvalues.lanes(gram, jnp.maximum(START_FLOOR * jnp.abs(jnp.trace(gram)) / p, 0.1 * size))

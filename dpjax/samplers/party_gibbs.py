@@ -20,16 +20,11 @@ import numpy as np
 from jaxtyping import Array
 
 from ..errors import InputError
+from ..kernels import psd
 from ..kernels.batching import repeat_lanes, split_lanes
 from ..kernels.streams import normals_and_uniforms_lanes
-from ..kernels.symmetric import cholesky, gram_lanes, matmul_lanes
-from ..kernels.wishart import (
-    acceptance,
-    adapt_alpha,
-    degrees_of_freedom_lanes,
-    lower_inverse,
-    propose_from,
-)
+from ..kernels.symmetric import cholesky, gram_lanes, lower_inverse, matmul_lanes
+from ..kernels.wishart import acceptance, adapt_alpha, degrees_of_freedom_lanes, propose_from
 from . import party_steps as steps
 from ._party_parts import (
     S_TARGET,
@@ -226,13 +221,6 @@ class FixedState(NamedTuple):
     coefficients: Coefficients
 
 
-def square_root_lanes(a):
-    """Symmetric square root of a positive semi-definite matrix `[p, p, B]`."""
-    values, vectors = jnp.linalg.eigh(jnp.moveaxis(a, -1, 0))
-    scaled = vectors * jnp.sqrt(jnp.maximum(values, jnp.zeros_like(values)))[:, None]
-    return jnp.moveaxis(jnp.matmul(scaled, jnp.swapaxes(vectors, 1, 2), precision="highest"), 0, -1)
-
-
 @dataclass(frozen=True)
 class FixedS:
     """Algorithm 2 (`fixed-s`): theta and sigma2 given S_j = nearest positive semi-definite matrix of S^_j. Features
@@ -252,8 +240,8 @@ class FixedS:
         check_model(model, self.name, model.base.p + 1)
         seen, p = released_lanes(model, observed), model.base.p
         normals, _ = normals_and_uniforms_lanes(keys, p + 1, 0, seen.cross.dtype)
-        gram = steps.nearest_lanes(seen.gram, jnp.zeros_like(seen.n))
-        return FixedState(gram, square_root_lanes(gram), start_coefficients(model, seen, gram, normals))
+        gram = psd.clip_eigenvalues.lanes(seen.gram, jnp.zeros_like(seen.n))
+        return FixedState(gram, psd.square_root.lanes(gram), start_coefficients(model, seen, gram, normals))
 
     def step_lanes(self, model, observed, keys, state: FixedState, gain):
         """One iteration of Algorithm 2; gain: of the adaptation, 0 after warm-up."""
@@ -297,7 +285,7 @@ class FixedSFast:
     def init_lanes(self, model, observed, keys, chains: int) -> FixedState:
         check_model(model, self.name, model.base.p)
         seen = released_lanes(model, observed)
-        gram = steps.nearest_lanes(seen.gram, jnp.zeros_like(seen.n))
+        gram = psd.clip_eigenvalues.lanes(seen.gram, jnp.zeros_like(seen.n))
         lanes = observed.z.shape[-1]
         sigma2 = jnp.full((lanes,), 1.0 / 9.0 if self.sigma2 is None else self.sigma2, gram.dtype)
         scales = jnp.broadcast_to(1.0 + seen.laplace[None], seen.cross.shape)

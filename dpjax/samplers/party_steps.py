@@ -37,9 +37,6 @@ from ..kernels.wishart import WishartProposal, diagonal_lanes
 from ..models._covariance_coordinates import record_factor_lanes
 from ..statistics import origin_places
 
-#: Widest matrix whose eigenvalues are computed on lanes (Jacobi); LAPACK beyond.
-JACOBI_UP_TO = 11
-
 
 def symmetric_lanes(entries: Float[Array, "T B"], size: int) -> Float[Array, "M M B"]:
     """Symmetric matrix from the entries of its upper triangle, row by row."""
@@ -210,19 +207,6 @@ def covariance_log_ratio(
     return -0.5 * (nu + (psi.shape[0] + 1.0)) * proposal.log_det_change - 0.5 * trace + proposal.log_ratio
 
 
-def nearest_lanes(a: Float[Array, "P P B"], floor: Float[Array, " B"]) -> Float[Array, "P P B"]:
-    """Nearest symmetric matrix (Frobenius norm) whose eigenvalues are at least `floor`: S3's S~, a projection and not
-    the MLE (SPEC D6)."""
-    if a.shape[0] <= JACOBI_UP_TO:
-        return clip_eigenvalues.lanes(a, floor)
-    values, vectors = jnp.linalg.eigh(jnp.moveaxis(a, -1, 0))
-    lifted = vectors * jnp.maximum(values, floor[:, None])[:, None]
-    return jnp.moveaxis(jnp.matmul(lifted, jnp.swapaxes(vectors, 1, 2), precision="highest"), 0, -1)
-
-
-nearest = batch_last(nearest_lanes)
-
-
 # ---- all sums under the normal approximation (C.1) ---------------------------------------------------------------
 @batch_last
 def clt_moments(
@@ -281,7 +265,7 @@ def project_sums(s: Float[Array, "D B"]) -> Float[Array, "D B"]:
     a, b = origin_places(p)
     position = np.zeros((p + 1, p + 1), np.int32)
     position[a, b] = position[b, a] = np.arange(len(a))
-    return nearest_lanes(s[position], jnp.zeros_like(s[0]))[a, b]
+    return clip_eigenvalues.lanes(s[position], jnp.zeros_like(s[0]))[a, b]
 
 
 def robbins_monro(index: Array, dtype) -> Float[Array, ""]:

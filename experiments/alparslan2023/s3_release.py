@@ -215,7 +215,8 @@ def fast(
     import jax
     import jax.numpy as jnp
 
-    from dpjax.samplers.party_steps import coefficient_information, coefficient_law, cross_root, nearest
+    from dpjax.kernels.psd import clip_eigenvalues
+    from dpjax.samplers.party_steps import coefficient_information, coefficient_law, cross_root
 
     d = levels[0].d
     per_level = lambda values: np.repeat(np.asarray(values, np.float32), repetitions)
@@ -226,7 +227,7 @@ def fast(
         seen = jnp.ones(d, jnp.float32)
 
         def party(gram, cross):
-            near = nearest(gram, jnp.float32(0.0))
+            near = clip_eigenvalues(gram, jnp.float32(0.0))
             return coefficient_information(cross_root(near, sigma2, variance * seen, seen), near, cross, seen)
 
         information, linear = (part.sum(0) for part in jax.vmap(party)(gram, cross))
@@ -255,9 +256,8 @@ def adassp_estimates(sums: np.ndarray, level: Level, repetitions: int, seed: Seq
     gram, cross = matrices(sums, level.d)
     noise = level.adassp(parties)
     keys = jax.random.split(jax.random.key(int(np.random.default_rng([*seed, 2]).integers(2**31))), repetitions)
-    # not compiled as a whole: XLA on CPU may wait for ever in a program that maps LAPACK's functions
-    many = jax.vmap(simulate_adassp, in_axes=(0, None, None, None))
-    return np.asarray(many(keys, gram.astype(np.float32), cross.astype(np.float32), noise).theta, np.float64)
+    many = jax.jit(jax.vmap(lambda key, gram, cross: simulate_adassp(key, gram, cross, noise), in_axes=(0, None, None)))
+    return np.asarray(many(keys, gram.astype(np.float32), cross.astype(np.float32)).theta, np.float64)
 
 
 def matrices(sums: np.ndarray, d: int) -> tuple[np.ndarray, np.ndarray]:

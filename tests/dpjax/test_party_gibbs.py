@@ -1,5 +1,7 @@
 """S3's samplers for several data holders: invariance, and an exact posterior (SPEC D)."""
 
+import subprocess
+import sys
 from dataclasses import replace
 
 import jax
@@ -10,6 +12,7 @@ from scipy import stats
 
 from dpjax.engine import Problems, run_chains
 from dpjax.errors import InputError
+from dpjax.kernels import psd
 from dpjax.kernels.batching import repeat_lanes
 from dpjax.methods import METHODS
 from dpjax.models.base import Observed
@@ -174,7 +177,7 @@ def test_fixed_s_keeps_the_joint_law(independent):
     """Given the true S, theta, sigma2 and the mixing variances have their posterior."""
     lanes = 40_000
     model, observed, coefficients, gram, _ = joint_draw(independent, lanes, seed=1)
-    state = party_gibbs.FixedState(gram, party_gibbs.square_root_lanes(gram), coefficients)
+    state = party_gibbs.FixedState(gram, psd.square_root.lanes(gram), coefficients)
     sampler, still = FixedS(), jnp.zeros((), jnp.float32)
     step = lambda keys, carry: sampler.step_lanes(model, observed, keys, carry, still)[0]
     end = iterated(step, threefry(lanes), state, 6)
@@ -241,6 +244,25 @@ def assert_posterior(draws, mean, sd, sigma2=None, tolerance=0.05):
 
 
 NAMES = ("theta[1]", "theta[2]", "sigma2", "tau2[1,1]", "tau2[2,1]", "tau2[2,2]")
+
+
+def test_many_parties_on_two_devices():
+    """In a process of its own: with batched LAPACK in the program it never ended (see test_package)."""
+    script = """
+import numpy as np
+from dpjax.methods import run_method
+from dpjax.models.origin_regression import OriginRegression
+from dpjax.problems import party_problems
+z = np.broadcast_to(np.array([99.0, 1, 1, 1, 99, 1, 1, 99, 1, 99, 50, 50, 50, 50]), (100, 10, 14))
+base = OriginRegression.create(
+    4, theta_mean=np.zeros(4), theta_precision=np.eye(4), sigma2_shape=3.0, sigma2_scale=1.0, psi=np.eye(4), nu=9.0
+)
+problems = party_problems(z, np.full((100, 10), 300.0), np.full(z.shape, 5.0), base, laplace=0, squares=False)
+run = run_method("fixed-s", problems, seed=1, chains=2, draws=4, thin=1, rerun=False, settings={"burn_in": 4})
+assert np.isfinite(run.draws).all()
+"""
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300)
+    assert ran.returncode == 0, ran.stderr
 
 
 def test_normal_x_posterior():

@@ -107,15 +107,6 @@ def test_ratio_of_the_joint_move():
     assert abs(float(ours) - exact) < 1e-9
 
 
-@pytest.mark.parametrize("p", [1, 3, 12])
-def test_nearest_matrix(p):
-    a = definite(p, 1) - 2.0 * np.eye(p)
-    values, vectors = np.linalg.eigh(a)
-    with jax.enable_x64(True):
-        ours = party_steps.nearest(*arrays(a, 0.1))
-    np.testing.assert_allclose(ours, (vectors * np.maximum(values, 0.1)) @ vectors.T, atol=1e-9)
-
-
 def test_sums_under_the_normal_approximation():
     """The conditional law of one party's sums given their release, y'y not released, by Gaussian algebra."""
     p, n, theta, sigma2, cov = 2, 50.0, np.array([0.5, -1.0]), 0.3, definite(2, 3)
