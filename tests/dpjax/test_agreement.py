@@ -19,6 +19,7 @@ def _mcse_of_sd(draws, ess):
     return np.sqrt(((centred**2).var() / (4 * variance)) / ess)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("p, n, epsilon", [(1, 10**5, 1.0), (2, 10**5, 2.0), (4, 10**5, 10.0)])
 def test_gibbs_and_collapsed_agree_where_both_mix(p, n, epsilon):
     """Difference within 4 MCSE for mean and sd of each parameter wherever both have ESS > 400."""
@@ -68,6 +69,7 @@ def _closed_form(model: LinearRegression, s: np.ndarray, n: float):
     return mean, lam, shape, scale, mu, tau2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("p", [1, 3])
 @pytest.mark.parametrize("method", ["naive", "non-private"])
 def test_naive_and_non_private_equal_the_closed_forms(method, p):

@@ -14,6 +14,7 @@ from dpjax.study_design import study_design
 TRIALS = 256
 
 
+@pytest.mark.slow
 def test_collapsed_is_calibrated_and_naive_is_not():
     kwargs = {"records": [100, 1000], "epsilon": [0.1, 1.0], "trials": TRIALS, "seed": 11}
     good = calibrate(method="collapsed", **kwargs)
@@ -27,6 +28,7 @@ def test_collapsed_is_calibrated_and_naive_is_not():
     assert np.mean([c["mmd"] for c in good.cells]) < np.mean([c["mmd"] for c in bad.cells])
 
 
+@pytest.mark.slow
 def test_a_wrong_noise_scale_is_found(monkeypatch):
     """Planted bug: the sampler believes in half the noise. The same test that passes above must fail."""
     study = simulate_study(LinearRegression.s0(1), [(1000, 1.0)], TRIALS, sensitivity=16 / 3, seed=3)
@@ -38,6 +40,7 @@ def test_a_wrong_noise_scale_is_found(monkeypatch):
     assert not calibrate_study(halved, "collapsed", mmd=False).verdict()["passed"]
 
 
+@pytest.mark.slow
 def test_layout_of_the_result():
     study = calibrate(records=100, epsilon=1.0, trials=16, method="non-private", draws=60)
     out = json.loads(json.dumps(study.to_dict(), default=float))
@@ -53,6 +56,7 @@ def test_layout_of_the_result():
     assert "theta[1]" in study.table() and "ESS/s" in study.table()
 
 
+@pytest.mark.slow
 def test_streaming_gives_the_same_ranks_under_its_own_names():
     kwargs = {"records": 1000, "epsilon": 1.0, "trials": 64, "method": "naive", "seed": 2, "mmd": False}
     stored = calibrate(draws=200, thin=20, **kwargs)
@@ -136,6 +140,7 @@ def test_families_are_simulated_whole_and_as_released():
     np.testing.assert_array_equal(whole.untruncated, whole.z)
 
 
+@pytest.mark.slow
 def test_families_go_through_calibrate():
     kwargs = {"records": [100, 1000], "epsilon": 0.1, "trials": 100, "seed": 5}
     study = calibrate("binomial", mmd=False, **kwargs)

@@ -476,6 +476,7 @@ def test_fit_that_did_not_converge_is_written_marked_and_answers_1(folder, capsy
     refused(capsys, folder, words, says="--force")
 
 
+@pytest.mark.slow
 def test_calibrate(folder, capsys):
     words = ["calibrate", "linear-regression", "--records", "50,200", "--epsilon", "1", "--epsilon", "10"]
     words += ["--trials", "20", "--method", "naive", "--draws", "60", "--bounds", "-1:1", "--seed", "4"]
@@ -580,6 +581,7 @@ def test_progress_bar_is_for_terminals_only():
     assert pipe.getvalue() == ""
 
 
+@pytest.mark.slow
 def test_as_a_process(folder):
     """The real thing, once: code and streams of a process, and no JAX for help, release and check."""
     environment = {**os.environ, "PYTHONPATH": str(Path(dpjax.__file__).parents[1])}

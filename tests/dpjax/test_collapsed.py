@@ -284,6 +284,7 @@ def fixed_parameters(model, spread, observed, step):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("p", [1, 2])
 def test_transition_keeps_the_joint_law(p):
     """Start at exact draws of (phi, w, z), move (phi, w), and they must still be draws from the model."""
@@ -376,6 +377,7 @@ def test_build_is_a_blackjax_algorithm(learned):
     np.testing.assert_allclose(one.scales, many.scales[2], rtol=2e-3)
 
 
+@pytest.mark.slow
 def test_float64_positions_at_large_n():
     """n = 10^8: z - n mu cancels 24 bits; positions in float64, algebra in float32."""
     with jax.enable_x64(True):

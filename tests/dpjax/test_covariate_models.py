@@ -73,6 +73,7 @@ def test_moments_of_laws_are_those_of_many_records():
     assert four[1, 1, 2, 2] == pytest.approx(0.2556, abs=1e-12)
 
 
+@pytest.mark.slow
 def test_known_normal_covariates_have_the_moments_of_the_normal_model(x64):
     for p in (1, 2):
         base = normal(p)
@@ -87,6 +88,7 @@ def test_known_normal_covariates_have_the_moments_of_the_normal_model(x64):
         np.testing.assert_allclose(known.report(position), base.report(phi)[: p + 2], atol=1e-13)
 
 
+@pytest.mark.slow
 def test_known_covariates_prior_is_normal_inverse_gamma(x64):
     eta, xi = covariate_laws.normal_moments([0.4], [[0.3]])
     known = KnownCovariates.create(
@@ -102,8 +104,8 @@ def test_known_covariates_prior_is_normal_inverse_gamma(x64):
 
     one, two = draw(known, 1), draw(known, 2)
     assert float(known.log_prior(one) - known.log_prior(two)) == pytest.approx(density(one) - density(two), abs=1e-9)
-    hessian = -jax.hessian(known.log_prior)(known.prior_center())
-    np.testing.assert_allclose(known.prior_precision(), hessian, atol=1e-10)
+    hessian = jax.jit(lambda: -jax.hessian(known.log_prior)(known.prior_center()))()
+    np.testing.assert_allclose(jax.jit(known.prior_precision)(), hessian, atol=1e-10)
 
 
 @pytest.mark.parametrize("law", ["normal", "uniform"])
@@ -194,6 +196,7 @@ def enumerated(model, phi, nodes=20):
     return centre, (t * weight) @ t.T - np.outer(centre, centre), mean, covariance, x, w
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("p", [1, 2, 3])
 def test_free_moments_are_those_of_their_law(p, x64):
     model = FreeMoments.create(normal(p), 0.4)
@@ -244,12 +247,13 @@ def test_tilts_reach_skewed_flat_and_heavy_laws(x64):
         assert np.hypot(skew - wanted[0], (kurtosis - wanted[1]) / 3).min() < 0.1, name
 
 
+@pytest.mark.slow
 def test_free_moments_prior_and_simulation(x64):
     model = FreeMoments.create(normal(1), 0.3)
-    hessian = -jax.hessian(model.log_prior)(model.prior_center())
-    np.testing.assert_allclose(model.prior_precision(), hessian, atol=1e-9)
+    hessian = jax.jit(lambda: -jax.hessian(model.log_prior)(model.prior_center()))()
+    np.testing.assert_allclose(jax.jit(model.prior_precision)(), hessian, atol=1e-9)
     phi = draw(model)
-    mean, covariance = (np.asarray(x) for x in model.moments(phi))
+    mean, covariance = (np.asarray(x) for x in jax.jit(model.moments)(phi))
     one = jax.jit(jax.vmap(lambda key: model.simulate(key, phi, jnp.float64(2.0))[0]))
     sums = np.asarray(one(jax.random.split(jax.random.key(0), 20_000)))
     error = np.sqrt(2 * np.diag(covariance) / len(sums))
@@ -319,8 +323,8 @@ def test_latent_density_is_that_of_normals_and_chis(x64):
 
     one, two = (float(model.log_prior(jnp.concatenate([phi, row]))) for row in rows)
     assert one - two == pytest.approx(by_hand(rows[0]) - by_hand(rows[1]), abs=1e-9)
-    hessian = -jax.hessian(model.log_prior)(model.prior_center())
-    np.testing.assert_allclose(model.prior_precision(), hessian, atol=1e-8)
+    hessian = jax.jit(lambda: -jax.hessian(model.log_prior)(model.prior_center()))()
+    np.testing.assert_allclose(jax.jit(model.prior_precision)(), hessian, atol=1e-8)
 
 
 def test_the_set_of_bounded_sums_holds_what_records_inside_give(x64):
@@ -353,13 +357,14 @@ def test_exact_sums_need_enough_records():
 
 
 # ---- closed-form gradients against the generic code of the base class --------------------------------------------
+@pytest.mark.slow
 @pytest.mark.parametrize("p", [1, 2])
 def test_gradient_and_jacobian_of_free_moments_are_the_derivatives(p, x64):
     model = FreeMoments.create(normal(p), 0.4)
     phi = draw(model)
     rng = np.random.default_rng(p)
     b, n = np.linspace(3.0, 5.0, model.statistic_dim), 60.0
-    z = n / b * np.asarray(model.moments(phi)[0]) + 2 * rng.normal(size=len(b))
+    z = n / b * np.asarray(jax.jit(model.moments)(phi)[0]) + 2 * rng.normal(size=len(b))
     observed = Observed(jnp.asarray(z), jnp.asarray(n / b), jnp.asarray(n**0.5 / b), jnp.asarray(n))
     w = jnp.asarray(rng.uniform(0.5, 3, len(b)))
     lanes = lambda tree: jax.tree.map(lambda x: x[..., None], tree)
@@ -369,7 +374,7 @@ def test_gradient_and_jacobian_of_free_moments_are_the_derivatives(p, x64):
     np.testing.assert_allclose(value, wanted, rtol=1e-12)
     np.testing.assert_allclose(gradient, generic, rtol=1e-8, atol=1e-8)
     jacobian = jax.jit(lambda x: lanes(model).mean_jacobian_lanes(x))(lanes(phi))[..., 0]
-    np.testing.assert_allclose(jacobian, jax.jacfwd(lambda x: model.moments(x)[0])(phi), atol=1e-10)
+    np.testing.assert_allclose(jacobian, jax.jit(jax.jacfwd(lambda x: model.moments(x)[0]))(phi), atol=1e-10)
 
 
 def test_gradient_of_exact_sums_is_the_derivative(x64):
@@ -379,17 +384,17 @@ def test_gradient_of_exact_sums_is_the_derivative(x64):
     observed = Observed(jnp.arange(5.0), jnp.asarray(n / b), jnp.asarray(n**0.5 / b), jnp.asarray(n))
     w = jnp.linspace(0.5, 3.0, 5)
     lanes = lambda tree: jax.tree.map(lambda x: x[..., None], tree)
-    value, gradient = lanes(model).log_density_and_grad_lanes(lanes(phi), lanes(w), lanes(observed))
+    value, gradient = jax.jit(lanes(model).log_density_and_grad_lanes)(lanes(phi), lanes(w), lanes(observed))
 
     def by_hand(x):
         residual = observed.z - observed.n_over_b * model.moments(x)[0]
         return model.log_prior(x) - 0.5 * (residual**2 / w).sum()
 
-    np.testing.assert_allclose(value[0], by_hand(phi), rtol=1e-12)
-    np.testing.assert_allclose(gradient[:, 0], jax.grad(by_hand)(phi), rtol=1e-9, atol=1e-9)
-    np.testing.assert_allclose(
-        lanes(model).mean_jacobian_lanes(lanes(phi))[..., 0], jax.jacfwd(lambda x: model.moments(x)[0])(phi), atol=1e-12
-    )
+    expected, slope = jax.jit(jax.value_and_grad(by_hand))(phi)
+    np.testing.assert_allclose(value[0], expected, rtol=1e-12)
+    np.testing.assert_allclose(gradient[:, 0], slope, rtol=1e-9, atol=1e-9)
+    jacobian = jax.jit(lanes(model).mean_jacobian_lanes)(lanes(phi))[..., 0]
+    np.testing.assert_allclose(jacobian, jax.jit(jax.jacfwd(lambda x: model.moments(x)[0]))(phi), atol=1e-12)
 
 
 def test_laws_without_fourth_moments_or_in_other_units_are_refused():

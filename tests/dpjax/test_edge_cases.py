@@ -83,6 +83,7 @@ def test_equal_responses(seeded):
     assert summary["theta[0]"]["sd"] < 1.0 and summary["sigma2"]["mean"] < 10.0  # its bounds allow 156
 
 
+@pytest.mark.slow
 def test_two_equal_features(seeded):
     """Only the sum of the two slopes can be known."""
     table = columns()

@@ -25,6 +25,7 @@ def study():
     return simulate_study(LinearRegression.s0(1), [(1000, 0.1)], 64, sensitivity=16 / 3, seed=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", [SHORT, GIBBS, Conjugate()], ids=lambda s: s.name)
 def test_problem_of_8_equals_problem_of_64_bit_for_bit(study, sampler):
     kwargs = {"seed": 3, "chains": 2, "draws": 40, "chains_per_batch": 16}
@@ -34,6 +35,7 @@ def test_problem_of_8_equals_problem_of_64_bit_for_bit(study, sampler):
     np.testing.assert_array_equal(few.draws, many.draws[:8])
 
 
+@pytest.mark.slow
 def test_another_block_width_agrees_in_distribution(study):
     narrow = run_chains(Collapsed(), study.problems, seed=3, draws=200, chains_per_batch=32)
     wide = run_chains(Collapsed(), study.problems, seed=4, draws=200, chains_per_batch=128)
@@ -44,6 +46,7 @@ def test_another_block_width_agrees_in_distribution(study):
     assert np.abs(np.log(narrow.draws.std((1, 2)) / sd).mean(0)).max() < 0.08
 
 
+@pytest.mark.slow
 def test_draws_do_not_depend_on_the_segment_or_the_devices(study):
     one = study.problems.take(np.arange(4))
     kwargs = {"seed": 3, "draws": 40, "chains_per_batch": 8}
@@ -51,6 +54,7 @@ def test_draws_do_not_depend_on_the_segment_or_the_devices(study):
     np.testing.assert_array_equal(base.draws, run_chains(GIBBS, one, segment=60, devices=1, **kwargs).draws)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", [SHORT, GIBBS], ids=lambda s: s.name)
 def test_one_device_and_two_give_the_same_bits(study, sampler):
     assert len(jax.devices()) == 2
@@ -66,6 +70,7 @@ def test_longer_run_continues_the_shorter_one(study):
     np.testing.assert_array_equal(short.draws, long.draws[:, :, :40])
 
 
+@pytest.mark.slow
 def test_what_varies_over_a_study_does_not_retrace(study):
     problems = study.problems
     run_chains(GIBBS, problems, seed=1, draws=20, chains_per_batch=64)
@@ -79,6 +84,7 @@ def test_what_varies_over_a_study_does_not_retrace(study):
     assert _programs.TRACES["segment"] == before["segment"] + 1  # the counter does count
 
 
+@pytest.mark.slow
 def test_thinning_takes_every_kth_step(study):
     one = study.problems.take(np.arange(4))
     kwargs = {"seed": 3, "chains_per_batch": 8}
@@ -88,6 +94,7 @@ def test_thinning_takes_every_kth_step(study):
         np.testing.assert_array_equal(every.draws[:, :, thin - 1 :: thin], kept.draws)
 
 
+@pytest.mark.slow
 def test_streaming_sums_equal_the_draws(study):
     kwargs = {"seed": 3, "chains": 2, "draws": 120, "chains_per_batch": 64}
     stored = run_chains(GIBBS, study.problems, **kwargs)
@@ -105,6 +112,7 @@ def test_streaming_sums_equal_the_draws(study):
     np.testing.assert_allclose(sums.rhat, split_rhat(batches.mean(3), batches.var(3), per_batch), rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_streamed_quantiles(study):
     """Within .03 sd of those of the draws; none where the chains have left the range of the sketch."""
     kwargs = {"seed": 3, "chains": 2, "draws": 2000, "chains_per_batch": 64}
@@ -119,6 +127,7 @@ def test_streamed_quantiles(study):
     assert np.isnan(slow.streamed.quantiles).any()
 
 
+@pytest.mark.slow
 def test_streaming_memory_does_not_grow_with_draws(study):
     kwargs = {"seed": 3, "stream": True, "truth": study.truth, "chains_per_batch": 64, "segment": 20}
     runs = [run_chains(GIBBS, study.problems, draws=draws, **kwargs) for draws in (640, 6400)]
@@ -129,6 +138,7 @@ def test_streaming_memory_does_not_grow_with_draws(study):
     assert ((below >= 0) & (below <= 6400)).all() and (runs[1].accept == 1).all()
 
 
+@pytest.mark.slow
 def test_float64_positions_above_a_million_records():
     """n over a million switches positions to float64: where the noise is negligible, the conjugate posterior."""
     big = simulate_study(LinearRegression.s0(1), [(2_000_000, 1000.0)], 16, sensitivity=16 / 3, seed=2)
@@ -141,6 +151,7 @@ def test_float64_positions_above_a_million_records():
     assert np.abs(gap).max() < 0.5
 
 
+@pytest.mark.slow
 def test_reruns_replace_the_unreliable_and_only_them(study, monkeypatch):
     problems = study.problems.take(np.arange(8))
     # two draws a chain can never reach the ESS asked for at 2 x 2 draws times .5 unless antithetic: force it
@@ -164,6 +175,7 @@ def _once(mask):
     return failed
 
 
+@pytest.mark.slow
 def test_non_finite_chains_get_a_code(monkeypatch):
     monkeypatch.setattr("dpjax.engine.MOST_NOISE_UNITS", np.inf)  # else such a statistic is refused
     model = LinearRegression.s0(1)

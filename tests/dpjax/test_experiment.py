@@ -200,6 +200,7 @@ def test_built_in_table_is_the_raw_one():
 # --- runs ---
 
 
+@pytest.mark.slow
 def test_run_writes_what_it_prints_and_resumes(folder, capsys, monkeypatch):
     real = experiment.calibrate_study
 
@@ -467,6 +468,7 @@ def test_resume_refuses_another_public_table_and_other_studies(folder):
         dpjax.run(small(**study, seed=6), folder / "study", resume=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["empty", "cut", "text", "changed", "other"])
 def test_broken_parts_are_named(folder, capsys, damage):
     private = CONFIG.replace("data_is_public = true", "").replace('"non-private", ', "").replace(', "non-private"', "")
@@ -553,6 +555,7 @@ methods = ["naive-untruncated"]
 """
 
 
+@pytest.mark.slow
 def test_a_family_runs_from_release_to_calibration(folder, capsys):
     minutes = np.random.default_rng(0).exponential(2.0, 300)
     (folder / "waiting.csv").write_text("\n".join(["minutes", *map(str, minutes)]) + "\n")
@@ -587,6 +590,7 @@ def test_methods_default_to_the_models(folder):
     assert prepared.study.methods == ["exact"] and prepared.fit.methods == ["collapsed"]
 
 
+@pytest.mark.slow
 def test_methods_that_report_fewer_parameters_stand_beside_the_others(folder, monkeypatch):
     """plug-in has no mu_x and tau2: tables and pictures show what there is."""
     release = {"moments": True, "target": "y", "features": ["x"], "epsilon": 50.0}

@@ -114,6 +114,7 @@ def check_covariance(a, b, truth):
     np.testing.assert_array_less(np.abs(products.mean(0) - truth), 5 * error + 1e-12)
 
 
+@pytest.mark.slow
 def test_conjugate_draws_have_the_posteriors_laws():
     """Each prior's draw of float32 lanes against SciPy's distribution function."""
     lanes = 20_000

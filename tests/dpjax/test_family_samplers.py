@@ -61,6 +61,7 @@ def deviations(draws, truth):
     return [x.mean(1) / (error(x) + f[:, 0]) for x, f in zip(off, floor, strict=True)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", FAMILIES)
 def test_collapsed_and_gibbs_agree_with_quadrature_of_the_same_model(kind):
     # gibbs mixes slowly at 1,000 records with much noise: more chains there
@@ -96,6 +97,7 @@ def test_the_planted_bugs_fail_the_same_test_at_epsilon_one(method, settings):
     assert max(np.abs(mean).max(), np.abs(sd).max()) > 6, (mean, sd)
 
 
+@pytest.mark.slow
 def test_quadrature_draws_from_the_same_model():
     """Poisson and geometric sums of 10 records have the exact law instead: see below."""
     for kind in ("exponential", "poisson"):
@@ -104,6 +106,7 @@ def test_quadrature_draws_from_the_same_model():
         assert np.abs(mean).max() < 4 and np.abs(sd).max() < 4, (kind, mean.round(1), sd.round(1))
 
 
+@pytest.mark.slow
 def test_two_modes_of_a_redacted_sum_are_found():
     """At 1,000 records and epsilon = 1, few records inside mean a small rate or a large one (SPEC B4)."""
     model = family_model("exponential", {"shape": 2.0, "rate": 2.0}, MIDDLE, "redact")
@@ -183,6 +186,7 @@ def test_multinomial_release_of_two_counts_of_three():
         np.testing.assert_allclose(draws.sum(-1), 1, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_every_count_released_or_all_but_any_one():
     """All K counts (singular covariance) and K - 1 of them in any order give posteriors that fit together."""
     prior = DirichletPrior.create(concentration=[5.0] * 3)

@@ -89,6 +89,7 @@ def _assert_agree(found, expected):
         assert (np.abs(off) < 4).all(), off
 
 
+@pytest.mark.slow
 def test_two_features_and_their_hierarchical_normal():
     """Every problem has its own prior, sums and noise; they share one program."""
     other = {**PRIOR, "theta_mean": -0.3, "psi": [[8.0, -3.2], [-3.2, 4.0]], "nu": 20.0, "kappa": 0.5}
@@ -121,6 +122,7 @@ def test_two_features_and_their_hierarchical_normal():
         _assert_agree(_moments(run.draws[t], run.names), _weighted(rng, problems, t, features))
 
 
+@pytest.mark.slow
 def test_bounded_features_in_64_bits_and_gaussian_noise():
     laws = [dist.Uniform(-1.0, 0.5), dist.TransformedDistribution(dist.Beta(2.0, 3.0), AffineTransform(-1.0, 2.0))]
     z = np.array([[-4.0, -3.0, 4.0, 2.0, 3.0, -2.0, 4.0, 1.0, 6.0]])
@@ -137,6 +139,7 @@ def test_bounded_features_in_64_bits_and_gaussian_noise():
     _assert_agree(_moments(run.draws[0], run.names), _weighted(np.random.default_rng(4), problems, 0, features))
 
 
+@pytest.mark.slow
 def test_hyperparameters_of_the_features_and_clipped_records():
     traced = 0
 
@@ -172,6 +175,7 @@ def test_hyperparameters_of_the_features_and_clipped_records():
     _assert_agree(_moments(run.draws[0], run.names), expected)
 
 
+@pytest.mark.slow
 def test_agrees_with_collapsed_at_200_records():
     """The collapsed model is the normal law of the sums: at this n it is the same to .05 sd."""
     z = np.array([[-14.8, 26.6, 10.2, 27.5, 8.1], [-10.5, 6.7, 15.6, 1.7, 6.7]])

@@ -136,6 +136,7 @@ def test_priors_that_overflow_or_are_no_numbers(prior, match):
         regression_prior(1, prior)
 
 
+@pytest.mark.slow
 def test_a_rerun_is_said():
     again = dpjax.fit(_release(), draws=5, chains=1, seed=1)
     assert again.rerun and again.draws.shape[0] > 1
@@ -174,6 +175,7 @@ def test_binomial_by_its_exact_law():
     assert "exact law" in posterior.table() and posterior.summary()["notes"] == list(posterior.notes)
 
 
+@pytest.mark.slow
 def test_a_redacted_sum_with_two_modes_is_said():
     """SPEC B4: the mean of what is inside the bounds is not monotone in the rate."""
     release = _family("exponential", {"x": 350.0}, scale=3.0, rule="redact", bounds=(0.0, 3.0))

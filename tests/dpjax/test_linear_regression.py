@@ -101,6 +101,7 @@ def test_density_and_gradient(p, x64):
             np.testing.assert_allclose(result[1][:, 0], gradient, rtol=0, atol=1e-10 * np.abs(gradient).max())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("p", [1, 4])
 def test_float32_density_and_gradient(p):
     model, phi, observed, w = case(p, jnp.float32)
@@ -117,6 +118,7 @@ def test_float32_density_and_gradient(p):
     np.testing.assert_allclose(gradient[:, 0], exact, atol=1e-3 * float(np.abs(exact).max()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("p", [1, 3])
 def test_simulated_statistics_have_the_moments(p, x64):
     model, phi, _, _ = case(p)

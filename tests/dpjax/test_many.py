@@ -44,6 +44,7 @@ def many(releases):
     return dpjax.fit_many(releases, prior=[None, OTHER, None], chains=4, draws=1000, seed=3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("i", [0, 1, 2])
 def test_each_release_as_if_fitted_alone(many, releases, i):
     """Records, bounds, noise and prior are its own: the same posterior as `fit` gives, up to Monte Carlo error."""
@@ -131,6 +132,7 @@ def test_several_features_and_gaussian_noise():
             fitted.predict_at(bad)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind, method, statistics, arguments",
     [
@@ -250,6 +252,7 @@ def test_redacting_models_of_another_form_are_refused():
         dpjax.fit_many(found)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::dpjax.errors.ConvergenceWarning")  # few draws
 def test_releases_with_moments():
     """Each posterior is of the problem as the method saw it: plug-in has no parameters of the covariates."""

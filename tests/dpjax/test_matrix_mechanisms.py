@@ -244,6 +244,7 @@ def test_densities_outside_the_support(x64):
     assert InverseWishart(1.0, 1.0, 9, 3, "replace-one").log_density(-jnp.eye(3), gram) == -jnp.inf
 
 
+@pytest.mark.slow
 def test_debiased_matrices_are_unbiased_and_published_ones_are_not(x64):
     features, target = records()
     gram = gram_matrix(features, target)

@@ -105,6 +105,7 @@ def test_problems_are_in_units_of_the_bound_and_debiased():
         matrix_problems(np.ones((0, 2, 2)), 5.0, mechanism, base)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", MECHANISMS)
 def test_a_noisy_gram_matrix_is_fitted(kind):
     mechanism = MECHANISMS[kind]

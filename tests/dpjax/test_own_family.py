@@ -27,6 +27,7 @@ def code():
     return re.search(r"```python\n(.*?)```", DOCUMENT.read_text(), re.S)[1]
 
 
+@pytest.mark.slow
 def test_one_file_goes_from_release_to_calibration(tmp_path, forget, capsys):
     file, table, release = tmp_path / "rayleigh.py", tmp_path / "waits.csv", tmp_path / "release.json"
     file.write_text(code())

@@ -213,6 +213,7 @@ def pooled(intercept):
     return (np.concatenate(rows, 1).T - centre) / half
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("intercept", [False, True])
 def test_with_little_noise_it_is_the_conjugate_posterior_of_all_records(intercept):
     """Parties of other bounds and noise, pooled: means and spreads of the closed form. (The noise that is stated is
@@ -261,6 +262,7 @@ def test_the_targets_squares_are_what_tells_the_residual_variance(fitted):
     assert without.statistic.block()["squares"] is False and "squares" not in fitted.statistic.block()
 
 
+@pytest.mark.slow
 def test_two_hundred_parties_of_ten_to_a_million_records(tmp_path):
     sizes = np.round(np.geomspace(10, 1e6, 200)).astype(int)
     statistic = OriginStatistic(["a", "b"], "y", {"a": (-1, 1), "b": (-2, 2), "y": (-3, 3)}, SCALING)

@@ -14,6 +14,7 @@ from dpjax.cli import main
 from dpjax.prediction import load_posterior
 
 EPSILONS = (1e-3, 1.0, 30.0, 1e3)
+pytestmark = pytest.mark.slow
 WORDS = ["--target", "y", "--features", "x", "--no-intercept"]
 SHAPE = ["--chains", "4", "--draws", "300", "--quiet"]
 STUDY = ["calibrate", "linear-regression", "--no-intercept", "--parties", "3", "--records", "60,300", "--epsilon", "1",

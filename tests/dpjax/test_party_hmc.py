@@ -53,6 +53,7 @@ def _gram(rows):
     return np.einsum("kni,knj->kij", rows, rows)
 
 
+@pytest.mark.slow
 def test_two_parties_of_unlike_noise_units_and_size():
     """n = 1 (singular sums), Laplace and all entries; n = 6, Gaussian, in other units and without y^2."""
     half = np.array([[1.0, 1.0, 1.0], [2.0, 0.5, 1.5]])
@@ -78,6 +79,7 @@ def test_two_parties_of_unlike_noise_units_and_size():
     _close(run, _exact(ORIGIN, log_noise, (1, 6)))
 
 
+@pytest.mark.slow
 def test_parties_with_an_intercept_and_own_centres():
     base = LinearRegression.create(1, x_mean=0.2, kappa=1.5, psi=3.0, nu=10.0, **COMMON)
     half, centre = np.array([[1.0, 1.0], [0.5, 2.0]]), np.array([[0.0, 0.0], [0.3, -0.4]])
@@ -98,6 +100,7 @@ def test_parties_with_an_intercept_and_own_centres():
     _close(run_method("collapsed", problems, **SETTINGS), _exact(base, log_noise, (5, 3)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("inverse", [False, True])
 def test_matrices_with_wishart_noise(inverse):
     """The released matrix has its own density given the Gram matrix; units are those of the row bound."""
@@ -118,6 +121,7 @@ def test_matrices_with_wishart_noise(inverse):
     _close(run, _exact(ORIGIN, safe, (8,)))
 
 
+@pytest.mark.slow
 def test_released_sums_of_a_thousand_records():
     """The fixed release of the acceptance list. Exact by importance sampling of S and sigma2, theta integrated out."""
     base = OriginRegression.create(2, theta_precision=1 / 38, independent=True, psi=1.0, nu=3.0)
@@ -147,6 +151,7 @@ def test_released_sums_of_a_thousand_records():
     np.testing.assert_allclose(theta.std((0, 1)), sd, rtol=0.03)
 
 
+@pytest.mark.slow
 def test_the_arrow_is_the_metric():
     """M^{-1/2}' M M^{-1/2} = I with M written out from the whole Jacobian; two parties, two chains of two problems."""
     rng = np.random.default_rng(1)

@@ -47,6 +47,16 @@ def _observed(model, rng, count=LANES):
     return Observed(jnp.asarray(z), jnp.asarray(total / scale), jnp.asarray(np.sqrt(total) / scale), n)
 
 
+def _value_and_gradient(density, x):
+    """Of every lane, in one compiled program: operation by operation would be a hundred."""
+
+    def both(x):
+        value, pull = jax.vjp(density, x)
+        return value, pull(jnp.ones_like(value))[0]
+
+    return jax.jit(both)(x)
+
+
 CASES = [("origin", 1), ("origin", 3), ("independent", 2), ("intercept", 1), ("intercept", 2)]
 
 
@@ -63,10 +73,10 @@ def test_gradient_is_that_of_the_density(kind, p):
                 noise, _ = lanes.log_noise_and_grad_lanes(lanes.sums_lanes(x), observed, cooling)
                 return lanes.log_prior_lanes(x) + noise
 
-            expected, pull = jax.vjp(density, x)
-            value, gradient = lanes.log_density_and_grad_lanes(x, cooling, observed)
+            expected, slope = _value_and_gradient(density, x)
+            value, gradient = jax.jit(lanes.log_density_and_grad_lanes)(x, cooling, observed)
             np.testing.assert_allclose(value, expected, rtol=1e-12)
-            np.testing.assert_allclose(gradient, pull(jnp.ones_like(value))[0], rtol=1e-9, atol=1e-9)
+            np.testing.assert_allclose(gradient, slope, rtol=1e-9, atol=1e-9)
 
 
 def test_noise_density_is_laplace_or_normal_and_skips_what_is_absent():
@@ -75,9 +85,10 @@ def test_noise_density_is_laplace_or_normal_and_skips_what_is_absent():
         model = _model("origin", 2)
         lanes, observed = _lanes(model), _observed(model, rng)
         sums = jnp.asarray(rng.normal(size=(model.entries, model.parties * LANES)))
-        value, _ = lanes.log_noise_and_grad_lanes(sums, observed, None)
+        noise = jax.jit(lambda sums: lanes.log_noise_and_grad_lanes(sums, observed, None)[0])
+        value = noise(sums)
         other = sums.at[-1, :LANES].add(7.0)  # of the first party: not released
-        np.testing.assert_array_equal(value, lanes.log_noise_and_grad_lanes(other, observed, None)[0])
+        np.testing.assert_array_equal(value, noise(other))
     scale = (np.asarray(observed.n)[None] / np.asarray(observed.n_over_b))[:, 0].reshape(4, -1)
     z = np.asarray(observed.z)[:, 0].reshape(4, -1) * scale
     s = np.asarray(sums).reshape(model.entries, 4, LANES)[..., 0].T
@@ -93,8 +104,8 @@ def test_noise_density_is_laplace_or_normal_and_skips_what_is_absent():
 def test_prior_precision_is_its_curvature_at_the_centre(kind):
     with precision(True):
         base = _base(kind, 3)
-        at = base.prior_center()
-        np.testing.assert_allclose(base.prior_precision(), -jax.hessian(base.log_prior)(at), rtol=1e-9, atol=1e-9)
+        curvature = jax.jit(lambda: -jax.hessian(base.log_prior)(base.prior_center()))()
+        np.testing.assert_allclose(jax.jit(base.prior_precision)(), curvature, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("independent", [True, False])
@@ -102,8 +113,8 @@ def test_origin_prior_is_normal_inverse_gamma_and_inverse_wishart(independent):
     """The density against SciPy's, Jacobian included, up to one constant."""
     with precision(True):
         base = _base("independent" if independent else "origin", 2)
-        phi = np.asarray(jax.vmap(base.sample_prior)(random.split(random.key(0), 6)))
-        value = np.asarray(jax.vmap(base.log_prior)(jnp.asarray(phi)))
+        phi = np.asarray(jax.jit(jax.vmap(base.sample_prior))(random.split(random.key(0), 6)))
+        value = np.asarray(jax.jit(jax.vmap(base.log_prior))(jnp.asarray(phi)))
     expected = []
     for theta0, theta1, log_s2, l0, l1, c in phi:
         lower = np.array([[np.exp(l0), 0], [c * np.exp(l1), np.exp(l1)]])
@@ -117,6 +128,7 @@ def test_origin_prior_is_normal_inverse_gamma_and_inverse_wishart(independent):
     np.testing.assert_allclose(np.diff(value), np.diff(expected), rtol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["origin", "intercept"])
 def test_latent_variables_give_the_law_of_the_sums(kind):
     """Drawn from their prior they must give what `simulate` draws, singular (n = 1, 2) or not: moments and KS."""
@@ -124,9 +136,10 @@ def test_latent_variables_give_the_law_of_the_sums(kind):
     with precision(True):
         model = _model(kind, 2, (1.0, 2.0, 5.0, 40.0))
         q, base = 3, model.base
-        phi = base.sample_prior(random.key(3))
+        phi = jax.jit(base.sample_prior)(random.key(3))
         whole = jnp.concatenate([phi, jnp.zeros(model.dim - base.dim)])
-        drawn = jax.vmap(lambda k: model.simulate(k, whole, model.records.sum())[0])(random.split(random.key(1), count))
+        simulate = jax.jit(jax.vmap(lambda k: model.simulate(k, whole, model.records.sum())[0]))
+        drawn = simulate(random.split(random.key(1), count))
         rng = np.random.default_rng(2)
         latent = rng.normal(size=(model.parties, model.latent_dim, count))
         start = q if kind == "intercept" else 0
@@ -136,7 +149,7 @@ def test_latent_variables_give_the_law_of_the_sums(kind):
                 if k > 0:  # h = log(chi / sqrt(k)) sqrt(2 k)
                     latent[j, start + i] = np.log(np.sqrt(rng.chisquare(k, count) / k)) * np.sqrt(2 * k)
         x = jnp.concatenate([jnp.broadcast_to(phi[:, None], (base.dim, count)), jnp.asarray(latent.reshape(-1, count))])
-        sums = np.asarray(_lanes(model, count).sums_lanes(x)).reshape(model.entries, model.parties, count)
+        sums = np.asarray(jax.jit(_lanes(model, count).sums_lanes)(x)).reshape(model.entries, model.parties, count)
     drawn = np.asarray(drawn).reshape(count, model.parties, model.entries)
     p_values = [stats.ks_2samp(sums[d, j], drawn[:, j, d]).pvalue for j in range(4) for d in range(model.entries)]
     assert min(p_values) > 1e-3 / len(p_values) * 10, np.round(p_values, 4)
@@ -148,7 +161,7 @@ def test_the_density_of_latent_variables_is_normal_and_log_chi():
         grid = jnp.linspace(-3, 3, 7)
         x = jnp.zeros((model.dim, 7)).at[model.base.dim].set(grid)
         base = _lanes(model, 7)
-        value = base.log_prior_lanes(x)
+        value = jax.jit(base.log_prior_lanes)(x)
     chi2 = 7 * np.exp(2 * np.asarray(grid) / np.sqrt(14))
     expected = stats.chi2(7).logpdf(chi2) + np.log(chi2)
     np.testing.assert_allclose(np.diff(value), np.diff(expected), rtol=1e-9)
@@ -172,7 +185,7 @@ def test_sums_of_parties_add_up_in_common_units(kind):
             if kind == "intercept":
                 own = np.column_stack([np.ones(len(own)), own])
             z.append(np.array([own[:, a] @ own[:, b] for a, b in places]))
-        pooled = _lanes(model, 1).valid_lanes(jnp.asarray(np.concatenate(z)[:, None] / 15))[:, 0]
+        pooled = jax.jit(_lanes(model, 1).valid_lanes)(jnp.asarray(np.concatenate(z)[:, None] / 15))[:, 0]
     rows = np.concatenate(parts)
     if kind == "intercept":
         rows = np.column_stack([np.ones(15), rows])
@@ -182,6 +195,7 @@ def test_sums_of_parties_add_up_in_common_units(kind):
     np.testing.assert_allclose(np.asarray(pooled) * 15, expected, rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_gradient_given_a_matrix_with_wishart_noise():
     rng = np.random.default_rng(5)
     with precision(True):
@@ -191,7 +205,7 @@ def test_gradient_given_a_matrix_with_wishart_noise():
             model = MatrixSums(**fields, dof=jnp.asarray(20.0), ridge=jnp.asarray(4.0), inverse=inverse)
             lanes = _lanes(model)
             x = jnp.asarray(rng.normal(size=(model.dim, LANES)) * 0.2)
-            z = lanes.sums_lanes(x) * 1.1
+            z = jax.jit(lanes.sums_lanes)(x) * 1.1
             one = jnp.ones_like(z)
             n = jnp.full(LANES, 30.0)
             observed = Observed(z, 30.0 * one, one, n)
@@ -199,10 +213,10 @@ def test_gradient_given_a_matrix_with_wishart_noise():
             def density(x, lanes=lanes, observed=observed):
                 return lanes.log_prior_lanes(x) + lanes.log_noise_and_grad_lanes(lanes.sums_lanes(x), observed, None)[0]
 
-            expected, pull = jax.vjp(density, x)
-            value, gradient = lanes.log_density_and_grad_lanes(x, None, observed)
+            expected, slope = _value_and_gradient(density, x)
+            value, gradient = jax.jit(lanes.log_density_and_grad_lanes)(x, None, observed)
             np.testing.assert_allclose(value, expected, rtol=1e-12)
-            np.testing.assert_allclose(gradient, pull(jnp.ones_like(value))[0], rtol=1e-8, atol=1e-8)
+            np.testing.assert_allclose(gradient, slope, rtol=1e-8, atol=1e-8)
 
 
 @pytest.mark.parametrize(
@@ -226,6 +240,7 @@ def test_bad_priors():
             OriginRegression.create(**({"p": 1} | change))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["origin", "intercept"])
 def test_refreshing_the_parameters_keeps_sums_and_law(kind):
     """The sums of all parties (one singular) stay; parameters from the prior keep its law, given those sums too."""
@@ -233,7 +248,7 @@ def test_refreshing_the_parameters_keeps_sums_and_law(kind):
     with precision(True):
         model = _model(kind, 2, (2.0, 9.0))
         lanes, base, q = _lanes(model, count), model.base, 3
-        phi = jax.vmap(base.sample_prior)(random.split(random.key(0), count)).T
+        phi = jax.jit(jax.vmap(base.sample_prior))(random.split(random.key(0), count)).T
         rng = np.random.default_rng(2)
         latent = rng.normal(size=(2, model.latent_dim, count))
         start = q if kind == "intercept" else 0
@@ -246,14 +261,17 @@ def test_refreshing_the_parameters_keeps_sums_and_law(kind):
         keys = random.split(random.key(5), count)
         randoms = model.conjugate_randoms
         normals, uniforms = rng.normal(size=(randoms[0], count)), rng.uniform(size=(randoms[1], count))
-        y = lanes.refresh_lanes(x, keys, jnp.asarray(normals), jnp.asarray(uniforms))
-        before, after = np.asarray(lanes.sums_lanes(x)), np.asarray(lanes.sums_lanes(y))
+        y = jax.jit(lanes.refresh_lanes)(x, keys, jnp.asarray(normals), jnp.asarray(uniforms))
+        sums = jax.jit(lanes.sums_lanes)
+        before, after = np.asarray(sums(x)), np.asarray(sums(y))
         np.testing.assert_allclose(after, before, rtol=1e-7, atol=1e-7 * np.abs(before).max())
-        old, new = (np.asarray(jax.vmap(base.report, 1, 1)(z[: base.dim])) for z in (x, y))
+        report = jax.jit(jax.vmap(base.report, 1, 1))
+        old, new = (np.asarray(report(z[: base.dim])) for z in (x, y))
     assert np.abs(old - new).max() > 0.1
     # pairs are dependent, each side has the prior's law: compare with fresh draws of it
     with precision(True):
-        fresh = np.asarray(jax.vmap(lambda k: base.report(base.sample_prior(k)))(random.split(random.key(9), count))).T
+        drawn = jax.jit(jax.vmap(lambda k: base.report(base.sample_prior(k))))
+        fresh = np.asarray(drawn(random.split(random.key(9), count))).T
     total = before.reshape(model.entries, 2, count)[-1].sum(0)  # given the sums old and new are alike
     p_values = [stats.ks_2samp(a, b).pvalue for a, b in zip(new, fresh, strict=True)]
     p_values += [stats.spearmanr(old[k] - new[k], total).pvalue for k in range(len(old))]

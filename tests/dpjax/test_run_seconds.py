@@ -47,6 +47,7 @@ def test_seconds_table():
     assert seconds_table({}, {"naive": item(0.5, 6.25)}, {}) == ""
 
 
+@pytest.mark.slow
 def test_run_shows_seconds(tmp_path):
     """At the end of results.txt, in results.json, and as they were in a resumed run."""
     config = {"name": "a", "calibration": {**STUDY, "draws": 40}}

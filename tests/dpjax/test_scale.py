@@ -21,6 +21,7 @@ from dpjax.models import LinearRegression
 from dpjax.samplers.gibbs import Gibbs
 from dpjax.simulation import simulate_study
 
+pytestmark = pytest.mark.slow
 GIBBS = Gibbs(burn_in=40)
 DONE = (0, 1)  # 1: so few draws that some trials have not converged
 KWARGS = {"seed": 3, "chains": 2, "draws": 80, "chains_per_batch": 16}

@@ -125,6 +125,7 @@ def test_simulating_covariates_of_a_law_needs_moments():
 
 
 # ---- the methods against each other and against the truth ------------------------------------------------------
+@pytest.mark.slow
 def test_a_known_law_agrees_with_a_tight_prior_on_it():
     """Hierarchical normal covariates whose mean and covariance are known to a percent."""
     base = LinearRegression.create(1, theta_precision=0.5 / 19, x_mean=0.1, kappa=1e4, psi=0.04 * 1e4, nu=1e4)
@@ -144,6 +145,7 @@ def test_a_known_law_agrees_with_a_tight_prior_on_it():
             assert abs(a.mean() - b.mean()) < 4 * error + 1e-4, name
 
 
+@pytest.mark.slow
 def test_exact_sums_and_the_normal_law_agree_under_noise():
     """At 10 records and epsilon = 1 what is not normal in the sums is hidden: means and sds agree (12 problems)."""
     study = study_design().study([(10, 1.0)], 12, 3)
@@ -155,6 +157,7 @@ def test_exact_sums_and_the_normal_law_agree_under_noise():
     assert np.abs(normal.std((1, 2)) / sd - 1).mean() < 0.06
 
 
+@pytest.mark.slow
 def test_bounds_narrow_the_posterior_and_are_kept():
     prior = {"theta_precision": [[0.15, 0], [0, 0.15]], "sigma2_shape": 3.0, "sigma2_scale": 0.3, "theta_mean": [0, 0]}
     study = study_design(clip=True, prior=prior).study([(10, 1.0)], 40, 1)
@@ -164,6 +167,7 @@ def test_bounds_narrow_the_posterior_and_are_kept():
     assert sd["wishart-bounded"][0] < 0.95 * sd["wishart"][0]
 
 
+@pytest.mark.slow
 def test_noisy_passes_where_plug_in_fails():
     """100 records, epsilon = .1: released moments with noise as large as themselves (M = 400, one cell)."""
     study = study_design(moments=True, simulate="normal").study([(100, 0.1)], 400, 1)
@@ -178,6 +182,7 @@ def test_noisy_passes_where_plug_in_fails():
     assert coverage["plug-in"] < 0.95 - 3.3 * error
 
 
+@pytest.mark.slow
 def test_calibration_reports_what_a_method_has():
     study = made(trials=6)
     cell = calibrate_study(study, "plug-in", draws=100).cells[0]
@@ -203,6 +208,7 @@ def release_with_moments(scaling="bounds-to-[-1,1]", bounds=(0.0, 4.0)):
     )
 
 
+@pytest.mark.slow
 def test_fit_of_a_release_with_moments_uses_them(tmp_path):
     release = release_with_moments()
     release.save(tmp_path / "release.json")
@@ -215,6 +221,7 @@ def test_fit_of_a_release_with_moments_uses_them(tmp_path):
         assert abs(slope["mean"] - 0.6) < 4 * slope["sd"] and slope["sd"] < 0.2
 
 
+@pytest.mark.slow
 def test_fit_with_a_known_law_reports_coefficients_in_the_users_units():
     release = release_with_moments()
     law = {"law": "normal", "mean": [0.0], "covariance": [[0.16]]}  # scaled: (2 - 2) / 2, (.8 / 2)^2

@@ -184,6 +184,7 @@ def test_bad_input_is_one_line(modules, tmp_path, capsys):
         assert match in error and error.count("\n") == 1 and not out.exists()
 
 
+@pytest.mark.slow
 def test_a_small_study(modules, tmp_path, capsys):
     """Few records, large noise: the posterior is near the prior N(0, 100), whose intervals hold 1 and 0; with
     hardly any noise (epsilon = 1e5) it finds theta*."""

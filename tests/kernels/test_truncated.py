@@ -19,6 +19,7 @@ def points(x64):
     return jax.tree.map(jnp.asarray, arrays)
 
 
+@pytest.mark.slow
 def test_log_sum_has_four_derivatives(points):
     """Those of the plain logarithm of the sum, differentiated through."""
     base, t, center, eta = points

@@ -162,6 +162,7 @@ def collapsed_both_ways(model, observed, parameters, keys, state):
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_collapsed_iteration_equals_the_samplers_in_double_precision(x64):
     model, observed, position, scales = jax.tree.map(lambda x: x.astype(jnp.float64), problem())
     state = CollapsedState(position, scales)
@@ -177,6 +178,7 @@ def test_collapsed_iteration_equals_the_samplers_in_double_precision(x64):
     assert 0.05 < accepted < 0.99  # proposals are neither all taken nor all refused
 
 
+@pytest.mark.slow
 def test_collapsed_iteration_equals_the_samplers():
     model, observed, position, scales = problem(records=(30.0, 1000.0))
     state = CollapsedState(position, scales)
@@ -187,6 +189,7 @@ def test_collapsed_iteration_equals_the_samplers():
         assert np.isclose(x, y, rtol=5e-3, atol=5e-3).mean() > 0.95  # float32, five gradients apart
 
 
+@pytest.mark.slow
 def test_collapsed_kernel_equals_the_plain_loop():
     model, observed, position, scales = problem(records=(30.0, 1000.0))
     frozen = whole_loop.pack_frozen(*frozen_parameters(model, observed, position))
@@ -248,6 +251,7 @@ def run(steps, thin, chains=slice(None), first=0, state=None, **options):
 KERNEL = {"interpret": True, "lanes": 16}  # 40 chains: the last program is padded
 
 
+@pytest.mark.slow
 def test_kernel_equals_the_plain_loop():
     kernel, plain = run(6, 2, **KERNEL), run(6, 2, plain=True)
     for found, expected in zip(kernel, plain, strict=True):

@@ -54,6 +54,7 @@ def test_triangular_inverse_and_factor(d, x64):
     np.testing.assert_allclose(symmetric.lower_inverse(jnp.asarray(root)), np.linalg.inv(root), atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("d", [1, 3, 9])
 def test_laws_of_draws(d):
     """Diagonals are scaled chi-squares; means and log determinants are known; the factors are factors."""
