@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -21,6 +23,9 @@ from .samplers.base import KEY_BLOCK, LaneSampler
 
 KEY_KIND = "threefry2x32"
 _PROGRAMS: dict[Any, Any] = {}
+#: Memory maps of this process above which programs are forgotten: a large program has hundreds, Linux allows 65,530
+#: (`vm.max_map_count`), and XLA crashes when it gets no more.
+MOST_MAPS = 20_000
 #: The start of a run is a twentieth of its time and a third of its compilation: compiled with less effort on CPU.
 _LIGHTLY: Any = {"xla_backend_optimization_level": 1}
 #: Number of times a program was traced (tests count them).
@@ -60,6 +65,15 @@ class Programs(NamedTuple):
     init: Any
     segment: Any
     seconds: float
+
+
+def make_room() -> None:
+    """Forget compiled programs, JAX's too, where they hold so many memory maps that a process could run out of them."""
+    maps = Path("/proc/self/maps")
+    if maps.exists() and maps.read_bytes().count(b"\n") > MOST_MAPS:
+        _PROGRAMS.clear()
+        jax.clear_caches()
+        gc.collect()
 
 
 def _typed(words):
@@ -191,6 +205,7 @@ def compiled(sampler: LaneSampler, chains: int, devices: int, plan: Schedule, in
     begun, segment = _PROGRAMS.get(("init", *tag)), _PROGRAMS.get(("segment", plan, *tag))
     if begun is not None and segment is not None:
         return Programs(begun[0], segment, 0.0)
+    make_room()
     jobs = []
     with ThreadPoolExecutor(2) as pool:  # XLA compiles outside of the interpreter's lock
         if begun is None:

@@ -84,6 +84,22 @@ def test_what_varies_over_a_study_does_not_retrace(study):
     assert _programs.TRACES["segment"] == before["segment"] + 1  # the counter does count
 
 
+def test_old_programs_are_forgotten_before_memory_maps_run_out(study, monkeypatch):
+    """They stay while there is room; without it the next compilation starts afresh, and gives the same draws."""
+    one = study.problems.take(np.arange(2))
+    run = lambda width: run_chains(Conjugate(), one, seed=3, draws=20, chains_per_batch=width)
+    first = run(4)
+    held = len(_programs._PROGRAMS)
+    run(8)
+    assert len(_programs._PROGRAMS) > held
+    monkeypatch.setattr(_programs, "MOST_MAPS", 0)
+    run(2)
+    assert len(_programs._PROGRAMS) == 2
+    again = run(4)
+    assert again.compile_seconds > 0
+    np.testing.assert_array_equal(first.draws, again.draws)
+
+
 @pytest.mark.slow
 def test_thinning_takes_every_kth_step(study):
     one = study.problems.take(np.arange(4))
