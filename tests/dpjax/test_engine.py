@@ -63,6 +63,7 @@ def test_one_device_and_two_give_the_same_bits(study, sampler):
     np.testing.assert_array_equal(one.draws, two.draws)
 
 
+@pytest.mark.slow
 def test_longer_run_continues_the_shorter_one(study):
     one = study.problems.take(np.arange(4))
     short = run_chains(GIBBS, one, seed=3, draws=40, chains_per_batch=8)
@@ -84,6 +85,7 @@ def test_what_varies_over_a_study_does_not_retrace(study):
     assert _programs.TRACES["segment"] == before["segment"] + 1  # the counter does count
 
 
+@pytest.mark.slow
 def test_old_programs_are_forgotten_before_memory_maps_run_out(study, monkeypatch):
     """They stay while there is room; without it the next compilation starts afresh, and gives the same draws."""
     one = study.problems.take(np.arange(2))

@@ -451,6 +451,7 @@ def test_a_changed_config_costs_no_second_release(folder, monkeypatch, capsys, h
     assert (target / "release.json").read_bytes() == drawn
 
 
+@pytest.mark.slow
 def test_resume_refuses_another_public_table_and_other_studies(folder):
     target = folder / "out"
     with pytest.warns(PrivacyWarning):

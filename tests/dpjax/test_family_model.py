@@ -80,6 +80,7 @@ def test_joint_moments_of_the_regions():
     np.testing.assert_allclose(joint.whole_covariance[0, 0], 1.0, rtol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "options", "bounds", "rule"),
     [
@@ -143,6 +144,7 @@ def test_conjugate_draws_have_the_posteriors_laws():
         assert stats.kstest(np.asarray(sampled[:, 0]), marginals[0].cdf).pvalue > 1e-3
 
 
+@pytest.mark.slow
 def test_multinomial_moments_counts_and_missing_category():
     model = Multinomial(DirichletPrior.create(concentration=[2.0, 3.0, 4.0]), (2, 0))
     phi = jnp.asarray([0.3, -0.2], jnp.float32)

@@ -126,6 +126,7 @@ def test_two_modes_of_a_redacted_sum_are_found():
     assert len(other) >= 1
 
 
+@pytest.mark.slow
 def test_exact_binomial_is_the_enumerated_law():
     """H7 and the fixed release of the issue: Beta(10, 10), z = 600 of 1,000, epsilon = .1."""
     model = family_model("binomial", {"alpha": 2.0, "beta": 3.0}, (0, 1), "none")
@@ -141,6 +142,7 @@ def test_exact_binomial_is_the_enumerated_law():
     assert np.abs(mean).max() < 4 and np.abs(sd).max() < 4
 
 
+@pytest.mark.slow
 def test_exact_law_of_few_counts():
     """10 Poisson records: the posterior by convolution, which the normal law misses by far more than the tolerance."""
     prior, bounds, rule = {"shape": 1.0, "rate": 0.2}, (1, 10), "clamp"
@@ -172,6 +174,7 @@ def test_the_law_of_few_counts_is_the_convolution(kind, theta, rule):
     np.testing.assert_allclose(ours, law, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_multinomial_release_of_two_counts_of_three():
     prior = DirichletPrior.create(concentration=[5.0] * 3)
     problems = Problems(

@@ -61,6 +61,7 @@ def test_each_release_as_if_fitted_alone(many, releases, i):
     assert many.converged.all() and not many.warnings() and not one.warnings()
 
 
+@pytest.mark.slow
 def test_priors_are_their_own(releases):
     """The same release under two priors in one call; the noise hides all, so that each gives back its prior."""
     hidden = _release(0, scale=1e5, privacy=None)
@@ -156,6 +157,7 @@ def test_families(kind, method, statistics, arguments):
         many.predict_at(1.0)
 
 
+@pytest.mark.slow
 def test_paths_and_exact_statistics(releases, tmp_path):
     path = tmp_path / "one.json"
     releases[0].save(path)

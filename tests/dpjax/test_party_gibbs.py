@@ -155,6 +155,7 @@ def threefry(lanes):
     return jax.random.split(jax.random.key(3, impl="threefry2x32"), lanes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("independent", "joint"), [(True, True), (False, False)])
 def test_normal_x_keeps_the_joint_law(independent, joint):
     lanes = 20_000
@@ -246,6 +247,7 @@ def assert_posterior(draws, mean, sd, sigma2=None, tolerance=0.05):
 NAMES = ("theta[1]", "theta[2]", "sigma2", "tau2[1,1]", "tau2[2,1]", "tau2[2,2]")
 
 
+@pytest.mark.slow
 def test_many_parties_on_two_devices():
     """In a process of its own: with batched LAPACK in the program it never ended (see test_package)."""
     script = """
@@ -265,6 +267,7 @@ assert np.isfinite(run.draws).all()
     assert ran.returncode == 0, ran.stderr
 
 
+@pytest.mark.slow
 def test_normal_x_posterior():
     mean, sd, sigma2 = exact_posterior()
     draws, names = posterior(NormalX(burn_in=1000), problem())
@@ -282,6 +285,7 @@ def test_fixed_s_posterior():
     assert (sd < 0.9 * exact_posterior()[1]).all()  # it is too sure: SPEC D8
 
 
+@pytest.mark.slow
 def test_clt_posterior():
     """With and without y'y; the normal approximation is harmless at 1000 records."""
     for square in (False, True):
@@ -301,6 +305,7 @@ def test_fixed_s_fast_posterior():
         assert abs(np.corrcoef(draws[:, :-1, 0].ravel(), draws[:, 1:, 0].ravel())[0, 1]) < 0.02
 
 
+@pytest.mark.slow
 def test_many_records_and_laplace_noise_in_64_bits():
     """3e6 records of two parties with Laplace noise: the engine keeps the statistics in 64 bits."""
     base = OriginRegression.create(2, theta_precision=0.5, psi=1.0, nu=5.0, independent=True)

@@ -198,6 +198,7 @@ def test_settings():
     assert PartyHmc(leapfrogs=3).leapfrogs_for(992) == 3
 
 
+@pytest.mark.slow
 def test_64_bits_where_sums_dwarf_the_noise():
     """Such sums are formed in 64 bits: the posterior does not widen."""
     base = OriginRegression.create(1, psi=1.0, nu=5.0)

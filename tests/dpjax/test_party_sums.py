@@ -60,6 +60,7 @@ def _value_and_gradient(density, x):
 CASES = [("origin", 1), ("origin", 3), ("independent", 2), ("intercept", 1), ("intercept", 2)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind, p", CASES)
 def test_gradient_is_that_of_the_density(kind, p):
     rng = np.random.default_rng(0)

@@ -304,6 +304,7 @@ def test_published_numbers_come_out(modules, config, tmp_path):
     assert "NOT (epsilon, delta)-differentially private as claimed" in shown and results["private"] is False
 
 
+@pytest.mark.slow
 def test_figure_2_on_a_small_config(modules, tmp_path):
     """Errors fall with epsilon, and with more noise they are larger; figures are drawn."""
     text = (FOLDER / "figure2.toml").read_text()

@@ -123,6 +123,7 @@ def test_standard_error():
     assert found == pytest.approx(together, rel=0.05)
 
 
+@pytest.mark.slow
 def test_cirrhosis_run(config, capsys):
     """Without noise to speak of, naive is non-private; at epsilon = 1 it covers less."""
     typed = cirrhosis.read_config(config)

@@ -152,6 +152,7 @@ def test_bad_configs_are_refused(modules, config_text, tmp_path):
             modules["mobility_data"].read_config(path)
 
 
+@pytest.mark.slow
 @needs_data
 def test_the_whole_study(modules, config_text, tmp_path, capsys):
     path = tmp_path / "config.toml"

@@ -116,6 +116,7 @@ def test_errors_of_plug_in_estimates(modules):
     assert modules["zr_plug_in"].errors_of(np.zeros((1, 3, 3)), 2.0, theta) == 1.0
 
 
+@pytest.mark.slow
 def test_plug_in_errors_by_mechanism(modules, config):
     """The ridge of the undebiased matrix mechanisms biases, debiasing removes it; S2's sensitivity is more noise; all
     are useless at few records, and none where there is no noise."""
@@ -154,6 +155,7 @@ def test_intervals_and_convergence_can_fail(modules):
     assert exponents == {"milliseconds": pytest.approx(4.0), "milliseconds_of_the_gradient": pytest.approx(3.0)}
 
 
+@pytest.mark.slow
 def test_costs_are_measured(modules, config):
     import msgspec
 

@@ -101,6 +101,7 @@ def test_step_equals_the_samplers_given_the_same_numbers():
     assert moved > 0.9 * 20 * LANES and projected > 20
 
 
+@pytest.mark.slow
 def test_step_equals_the_samplers_in_double_precision(x64):
     """Without rounding the two are the same function: nothing is left to tolerance."""
     model, observed, position, scales = jax.tree.map(lambda x: x.astype(jnp.float64), problem())
@@ -266,12 +267,14 @@ def test_kernel_equals_the_plain_loop():
     np.testing.assert_allclose(summed.total, kernel.total, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_numbers_of_a_chain_do_not_depend_on_the_layout():
     whole = run(6, 2, **KERNEL)
     other = run(6, 2, interpret=True, lanes=8, chains=slice(3, 20))
     np.testing.assert_allclose(np.asarray(whole.draws)[..., 3:20], other.draws, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_calls_count_on():
     once = run(6, 2, plain=True)
     first = run(2, 2, plain=True)
