@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any
 from dpjax.release import Privacy, PrivateQuantile, Release, release
 
 if TYPE_CHECKING:
+    from dpjax._posterior_file import load_posterior
     from dpjax.calibration import Calibration, calibrate
     from dpjax.experiment import run
     from dpjax.inference import fit
     from dpjax.many import fit_many
     from dpjax.posterior import Posterior
     from dpjax.precompilation import precompile
-    from dpjax.prediction import Prediction, RegressionPosterior, load_posterior
+    from dpjax.prediction import Prediction, RegressionPosterior
 
 __version__ = "0.1.0"
 __all__ = [
@@ -49,7 +50,7 @@ _LAZY = {
     "calibrate": "dpjax.calibration",
     "fit": "dpjax.inference",
     "fit_many": "dpjax.many",
-    "load_posterior": "dpjax.prediction",
+    "load_posterior": "dpjax._posterior_file",
     "precompile": "dpjax.precompilation",
     "run": "dpjax.experiment",
 }

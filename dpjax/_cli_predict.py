@@ -35,7 +35,8 @@ def predict(
     """
     options.check_outputs([output, json], [posterior, new], force)
     from dpjax import _files
-    from dpjax.prediction import LEVEL, load_posterior
+    from dpjax._posterior_file import load_posterior
+    from dpjax.prediction import LEVEL
 
     levels = options.parse_several("--level", level, float, "numbers inside (0, 1)") if level else [LEVEL]
     made = load_posterior(posterior).predict(new, level=levels, seed=seed)

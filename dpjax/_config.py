@@ -13,7 +13,7 @@ from typing import Any, get_type_hints
 import msgspec
 
 from dpjax._files import read_toml
-from dpjax._fingerprint import LATER, Fingerprints, file_hash, hash_of, without_later_keys
+from dpjax._fingerprint import LATER
 from dpjax.errors import InputError
 from dpjax.kinds import check_options
 
@@ -371,26 +371,6 @@ def _method(name: str) -> Any:
 def plain(config: Config) -> dict[str, Any]:
     """The config as plain data, with its defaults."""
     return msgspec.to_builtins(config)
-
-
-def fingerprint(config: Config, folder: Path) -> Fingerprints:
-    """Hashes of the config and of the public files it names, the table too if it is public.
-
-    A private table is left out: its hash would tell who guesses the table that the guess is right.
-
-    Raises:
-        InputError: one of the files cannot be read.
-    """
-    content = without_later_keys(plain(config))
-    data, section = config.data, config.release
-    sources = [section.file] if section is not None and section.file is not None else []
-    if data is not None and data.data_is_public and data.csv is not None:
-        sources.append(data.csv)
-    sections = (config.fit, config.calibration)
-    priors = [section.prior for section in sections if section is not None and isinstance(section.prior, str)]
-    drawn = [content["data"], content["release"], *(file_hash(folder / name) for name in sources)]
-    whole = [content, drawn, *(file_hash(folder / name) for name in priors)]
-    return Fingerprints(hash_of(whole), hash_of(drawn))
 
 
 def _readable(message: str) -> str:

@@ -6,9 +6,14 @@ import dataclasses
 import hashlib
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from dpjax.errors import InputError
+
+if TYPE_CHECKING:
+    from dpjax._config import Config
 
 #: Keys that were added after folders had been made, with their defaults.
 LATER = {
@@ -26,7 +31,27 @@ class Fingerprints:
     release: str
 
 
-def without_later_keys(content: dict[str, Any]) -> dict[str, Any]:
+def fingerprint(config: Config, folder: Path) -> Fingerprints:
+    """Hashes of the config and of the public files it names, the table too if it is public.
+
+    A private table is left out: its hash would tell who guesses the table that the guess is right.
+
+    Raises:
+        InputError: one of the files cannot be read.
+    """
+    content = _without_later_keys(msgspec.to_builtins(config))
+    data, section = config.data, config.release
+    sources = [section.file] if section is not None and section.file is not None else []
+    if data is not None and data.data_is_public and data.csv is not None:
+        sources.append(data.csv)
+    sections = (config.fit, config.calibration)
+    priors = [section.prior for section in sections if section is not None and isinstance(section.prior, str)]
+    drawn = [content["data"], content["release"], *(_file_hash(folder / name) for name in sources)]
+    whole = [content, drawn, *(_file_hash(folder / name) for name in priors)]
+    return Fingerprints(_hash(whole), _hash(drawn))
+
+
+def _without_later_keys(content: dict[str, Any]) -> dict[str, Any]:
     """The config without keys that came later and are at their default: folders made before them must stay known, or
     their releases would be drawn and paid for again."""
     for name in ("release", "calibration"):
@@ -36,11 +61,11 @@ def without_later_keys(content: dict[str, Any]) -> dict[str, Any]:
     return content
 
 
-def hash_of(value: Any) -> str:
+def _hash(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
-def file_hash(path: Path) -> str:
+def _file_hash(path: Path) -> str:
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:

@@ -129,10 +129,8 @@ def _segment_block(
     carry, (kept, acceptance, divergent) = lax.scan(chunk, carry, chunks)
     kept = kept.reshape(-1, *kept.shape[2:])  # [draws, K, B]
     counts = (acceptance.mean(0), divergent.sum(0, dtype=jnp.int32), sampler.finite_lanes(carry))
-    target = repeat_lanes(truth, chains)
-    return carry, _reducers.reduce(
-        kept, target, jax.tree.map(lambda x: repeat_lanes(x, chains), bins), counts, plan.stream
-    )
+    target, bins = jax.tree.map(lambda x: repeat_lanes(x, chains), (truth, bins))
+    return carry, _reducers.reduce(kept, target, bins, counts, plan.stream)
 
 
 def _spread(function: Callable, devices: int) -> Callable:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dpjax import _config, _files, _hosts, _report, _runtime
+from dpjax import _config, _files, _fingerprint, _hosts, _report, _runtime
 from dpjax._checkpoint import EVERY, Checkpoint
 from dpjax._config import CalibrationSection, Config, Fit, Override
 from dpjax._experiment_checks import Prepared, draw
@@ -146,7 +146,7 @@ def run(
     if isinstance(checkpoint_seconds, bool) or not checkpoint_seconds >= 0:
         raise InputError(f"checkpoint_seconds must be at least 0; got {checkpoint_seconds!r}")
     typed, base = _config.load(config, seed)
-    prints = _config.fingerprint(typed, base)
+    prints = _fingerprint.fingerprint(typed, base)
     target = None if output is None else Path(output)
     if target is not None:
         for package in ("arviz", "h5netcdf", "matplotlib"):

@@ -15,7 +15,7 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from .batching import batch_last
-from .symmetric import matmul_lanes, matvec_lanes, matvec_transposed_lanes, take
+from .symmetric import diagonal_lanes, matmul_lanes, matvec_lanes, matvec_transposed_lanes, take
 
 
 def sweeps(size: int) -> int:
@@ -165,12 +165,11 @@ def semidefinite_factor(a: Float[Array, "M M B"]) -> Float[Array, "M M B"]:
     """
     size = a.shape[0]
     i = jnp.arange(size, dtype=jnp.int32)[:, None]
-    diagonal = lambda x: x[np.arange(size), np.arange(size)]
-    smallest = size * jnp.finfo(a.dtype).eps * jnp.max(diagonal(a), axis=0)
+    smallest = size * jnp.finfo(a.dtype).eps * jnp.max(diagonal_lanes(a), axis=0)
 
     def pivot(k, carry):
         rest, factor = carry
-        left = diagonal(rest)
+        left = diagonal_lanes(rest)
         chosen = (i == jnp.argmax(left, axis=0)[None].astype(jnp.int32)).astype(a.dtype)
         column, d = matvec_lanes(rest, chosen), jnp.max(left, axis=0)
         keep = d > smallest

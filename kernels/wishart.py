@@ -61,11 +61,6 @@ def _triangle(d: int) -> tuple[np.ndarray, np.ndarray]:
     return index, np.tril(np.ones((d, d), bool), -1)
 
 
-def diagonal_lanes(a: Float[Array, "D D B"]) -> Float[Array, "D B"]:
-    i = np.arange(a.shape[0])
-    return a[i, i]
-
-
 def _lower(diagonal: Float[Array, "D B"], below: Float[Array, "M B"]) -> Float[Array, "D D B"]:
     """Lower triangular matrix from its diagonal and the entries below it, row by row."""
     d = diagonal.shape[0]

@@ -9,8 +9,7 @@ from jaxtyping import Array, Float
 
 from ..kernels import suffstat
 from ..kernels.products import pairs
-from ..kernels.symmetric import lower_inverse, matmul_lanes, matvec_lanes
-from ..kernels.wishart import diagonal_lanes
+from ..kernels.symmetric import diagonal_lanes, lower_inverse, matmul_lanes, matvec_lanes
 from . import _regression_conjugate as conjugate
 from ._regression_simulation import below_diagonal
 

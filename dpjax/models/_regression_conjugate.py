@@ -6,6 +6,7 @@ import jax.numpy as jnp
 
 from ..kernels import nig, niw, psd, suffstat
 from ..kernels.random import gamma_from
+from ..kernels.symmetric import diagonal_lanes
 from ._regression_simulation import below_diagonal
 
 #: Parallel gamma proposals: shapes here are at least a0 + n / 2, where a proposal fails less than once in 100.
@@ -71,7 +72,7 @@ def _draw(model, moments, covariates: niw.NIW, n, keys, normals, uniforms):
         prior, moments[:k, :k], moments[:k, k], moments[k, k], n, gammas[0], normals[:k]
     )
     x = niw.draw_from.lanes(covariates, 2.0 * gammas[1:], normals[k:used])
-    diagonal = jnp.stack([x.factor[i, i] for i in range(p)])
+    diagonal = diagonal_lanes(x.factor)
     covariance = jnp.log(diagonal)
     if p > 1:
         covariance = jnp.concatenate([covariance, (x.factor / diagonal[:, None])[below_diagonal(p)]])

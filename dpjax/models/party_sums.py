@@ -27,7 +27,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from ..errors import InputError
 from ..kernels.batching import repeat_lanes, split_lanes
 from ..kernels.products import pairs
-from ..kernels.symmetric import gram_lanes, matmul_lanes, matvec_lanes, matvec_transposed_lanes
+from ..kernels.symmetric import diagonal_lanes, gram_lanes, matmul_lanes, matvec_lanes, matvec_transposed_lanes
 from ..statistics import origin_places
 from ._covariance_coordinates import pull_lower_lanes
 from ._party_conjugate import pooled_lanes, refresh_lanes
@@ -296,7 +296,7 @@ class PartySums(LaneModel):
         by_a = gram_lanes(g, by_spread)
         _, some, root = self.freedom(x.dtype)
         below = below_diagonal(q)
-        by_latent = [by_a[np.arange(q), np.arange(q)] * diagonal / root * some, by_a[below] * some[below[1]]]
+        by_latent = [diagonal_lanes(by_a) * diagonal / root * some, by_a[below] * some[below[1]]]
         by_mean = jnp.zeros_like(first)
         if self.intercept:
             by_first = by_first + 2.0 * matvec_lanes(by_second, first) / n[None]

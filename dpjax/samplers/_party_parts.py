@@ -15,8 +15,8 @@ from ..kernels.batching import repeat_lanes, split_lanes
 from ..kernels.psd import clip_eigenvalues
 from ..kernels.random import gamma_from
 from ..kernels.streams import normals_and_uniforms_lanes
-from ..kernels.symmetric import matvec_lanes, matvec_transposed_lanes
-from ..kernels.wishart import acceptance, degrees_of_freedom_lanes, diagonal_lanes, inverse_draw_from
+from ..kernels.symmetric import diagonal_lanes, matvec_lanes, matvec_transposed_lanes
+from ..kernels.wishart import acceptance, degrees_of_freedom_lanes, inverse_draw_from
 from . import party_steps as steps
 
 #: Parallel gamma proposals (`kernels.random.gamma_from` loops where all fail).

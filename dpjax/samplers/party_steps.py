@@ -26,6 +26,7 @@ from ..kernels.batching import batch_last
 from ..kernels.marginal import add_diagonal_lanes
 from ..kernels.psd import clip_eigenvalues
 from ..kernels.symmetric import (
+    diagonal_lanes,
     gram_lanes,
     inverse_cholesky,
     matmul_lanes,
@@ -33,7 +34,7 @@ from ..kernels.symmetric import (
     matvec_transposed_lanes,
     sweep,
 )
-from ..kernels.wishart import WishartProposal, diagonal_lanes
+from ..kernels.wishart import WishartProposal
 from ..models._covariance_coordinates import record_factor_lanes
 from ..statistics import origin_places
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import dpjax
-from dpjax import _config, _experiment_checks, _noise, _runtime, experiment
+from dpjax import _config, _experiment_checks, _fingerprint, _noise, _runtime, experiment
 from dpjax.cli import main
 from dpjax.errors import ConvergenceWarning, InputError, PrivacyWarning
 from dpjax.posterior import _number
@@ -337,7 +337,7 @@ def test_doubts_set_trust_only_for_methods_that_claim_to_be_right():
 
 def test_fingerprints_see_public_files_only(folder):
     def prints(**changes):
-        return _config.fingerprint(*_config.load(small(**changes)))
+        return _fingerprint.fingerprint(*_config.load(small(**changes)))
 
     private = {"data": {"data_is_public": False}, "fit": {"methods": ["naive"]}}
     first, hidden = prints(), prints(**private)
@@ -616,11 +616,11 @@ def test_keys_that_came_later_do_not_change_the_hash_of_older_configs():
     release = {"target": "y", "features": ["x"], "bounds": {"x": [0.0, 1.0], "y": [0.0, 1.0]}, "epsilon": 1.0}
     content = {"name": "pinned", "data": {"csv": "t.csv"}, "release": release}
     content |= {"fit": {"methods": ["naive"]}, "calibration": {"records": 100, "epsilon": 0.5}}
-    prints = _config.fingerprint(_config.load(content)[0], Path())
+    prints = _fingerprint.fingerprint(_config.load(content)[0], Path())
     assert prints.release == "a357b68b97c382013ebe2fec587a669c7e7579df9b12a9eddc99bdb9d45cc8cc"
     assert prints.whole == "774f7cbc3254dfbd29b2125c4288eebdd31f4e267eadfdd38d34b6915f1ceba0"
     changed = _config.load(content | {"release": release | {"moments": True}})[0]
-    assert _config.fingerprint(changed, Path()).release != prints.release
+    assert _fingerprint.fingerprint(changed, Path()).release != prints.release
 
 
 def test_individual_cannot_stream_and_says_so_before_a_folder_is_made(folder):

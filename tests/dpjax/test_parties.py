@@ -9,12 +9,12 @@ import pytest
 from scipy import stats
 
 import dpjax
+from dpjax._posterior_file import load_posterior
 from dpjax.errors import InputError
 from dpjax.families import family_named
 from dpjax.family_statistics import FamilyStatistic
 from dpjax.origin_statistic import OriginStatistic
 from dpjax.parties import gather, load_parties, release_files
-from dpjax.prediction import load_posterior
 from dpjax.release import Privacy, Release
 from dpjax.statistics import SCALING, RegressionStatistic
 

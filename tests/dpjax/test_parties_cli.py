@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import dpjax
+from dpjax._posterior_file import load_posterior
 from dpjax.cli import main
-from dpjax.prediction import load_posterior
 
 EPSILONS = (1e-3, 1.0, 30.0, 1e3)
 pytestmark = pytest.mark.slow

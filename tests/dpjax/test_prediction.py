@@ -14,11 +14,12 @@ from scipy import stats
 
 import dpjax
 from dpjax import prediction
+from dpjax._posterior_file import load_posterior
 from dpjax.cli import main
 from dpjax.errors import ConvergenceWarning, InputError
 from dpjax.family_statistics import MultinomialStatistic
 from dpjax.posterior import Posterior
-from dpjax.prediction import RegressionPosterior, load_posterior
+from dpjax.prediction import RegressionPosterior
 from dpjax.statistics import RegressionStatistic
 
 SCALING = "bounds-to-[-1,1]"
