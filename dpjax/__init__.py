@@ -12,22 +12,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-# eager on purpose: the function must win over the submodule of the same name
-from dpjax.release import Privacy, PrivateQuantile, Release, release
+from dpjax._base.version import VERSION
+from dpjax.privacy.quantile import PrivateQuantile
+from dpjax.releases.guarantee import Privacy
+from dpjax.releases.owner import plan_release, release
+from dpjax.releases.plan import Plan
+from dpjax.releases.release import Release
 
 if TYPE_CHECKING:
-    from dpjax._posterior_file import load_posterior
-    from dpjax.calibration import Calibration, calibrate
-    from dpjax.experiment import run
-    from dpjax.inference import fit
-    from dpjax.many import fit_many
-    from dpjax.posterior import Posterior
-    from dpjax.precompilation import precompile
-    from dpjax.prediction import Prediction, RegressionPosterior
+    from dpjax.calibration.precompilation import precompile
+    from dpjax.calibration.result import Calibration
+    from dpjax.calibration.study import calibrate
+    from dpjax.inference.fit import fit
+    from dpjax.inference.many import fit_many
+    from dpjax.inference.posterior import Posterior
+    from dpjax.inference.posterior_file import load_posterior
+    from dpjax.inference.prediction import Prediction
+    from dpjax.inference.predictive import RegressionPosterior
+    from dpjax.runner.run import run
 
-__version__ = "0.1.0"
+__version__ = VERSION
 __all__ = [
     "Calibration",
+    "Plan",
     "Posterior",
     "Prediction",
     "Privacy",
@@ -38,21 +45,22 @@ __all__ = [
     "fit",
     "fit_many",
     "load_posterior",
+    "plan_release",
     "precompile",
     "release",
     "run",
 ]
 _LAZY = {
-    "Calibration": "dpjax.calibration",
-    "Posterior": "dpjax.posterior",
-    "Prediction": "dpjax.prediction",
-    "RegressionPosterior": "dpjax.prediction",
-    "calibrate": "dpjax.calibration",
-    "fit": "dpjax.inference",
-    "fit_many": "dpjax.many",
-    "load_posterior": "dpjax._posterior_file",
-    "precompile": "dpjax.precompilation",
-    "run": "dpjax.experiment",
+    "Calibration": "dpjax.calibration.result",
+    "Posterior": "dpjax.inference.posterior",
+    "Prediction": "dpjax.inference.prediction",
+    "RegressionPosterior": "dpjax.inference.predictive",
+    "calibrate": "dpjax.calibration.study",
+    "fit": "dpjax.inference.fit",
+    "fit_many": "dpjax.inference.many",
+    "load_posterior": "dpjax.inference.posterior_file",
+    "precompile": "dpjax.calibration.precompilation",
+    "run": "dpjax.runner.run",
 }
 
 

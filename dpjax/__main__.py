@@ -6,7 +6,7 @@ import sys
 def main() -> int:
     """Run the command; an interruption while it is still being imported is answered like a later one."""
     try:
-        from dpjax.cli import main as command
+        from dpjax.cli.app import main as command
     except KeyboardInterrupt:
         return 130
     return command()

@@ -1,8 +1,8 @@
 """Laplace noise as a Gaussian scale mixture: draw the mixing variances given the noise.
 
 If w ~ Exponential(rate 1/2) and e | w ~ N(0, w), then e ~ Laplace(0, 1). Given e, w has density
-proportional to w^{-1/2} exp(-e^2 / (2 w) - w / 2): InverseGaussian(mean |e|, shape e^2) + chi^2_1 (SPEC B10), or
-1 / InverseGaussian(mean 1 / |e|, shape 1), which takes one normal less.
+proportional to w^{-1/2} exp(-e^2 / (2 w) - w / 2): InverseGaussian(mean |e|, shape e^2) + chi^2_1
+(docs/formulas.md#laplace-mixture), or 1 / InverseGaussian(mean 1 / |e|, shape 1), which takes one normal less.
 Everything is in units of the Laplace scale b: w = omega^2 / b^2, e = (z - s) / b.
 
 Annotations show the lane form (`f.lanes`, last axis over chains); the functions themselves take one chain.

@@ -2,7 +2,7 @@
 
 The mass matrix is M = R' R with R = L' the transposed Cholesky factor of the metric; velocities are L^{-T} u with u
 standard normal, so the only linear algebra per leapfrog step is two triangular products. No dynamic trees: every
-lane does the same work (DESIGN rule 4).
+lane does the same work (docs/formulas.md#fixed-work).
 """
 
 from __future__ import annotations

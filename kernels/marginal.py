@@ -1,7 +1,8 @@
 """Marginal density of released statistics with the exact statistics integrated out.
 
 In units of the noise scale b: z/b ~ N((n/b) mu, (sqrt(n)/b)^2 Sigma + diag(w)), where (mu, Sigma) are the moments
-of one record's statistic and w the noise variance per entry (Laplace: w is the mixing variable). SPEC C7.
+of one record's statistic and w the noise variance per entry (Laplace: w is the mixing variable).
+docs/formulas.md#slow-mixing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Normal-inverse-gamma: the conjugate law of coefficients and noise variance (S0 eq 1; SPEC C2, H8).
+"""Normal-inverse-gamma: the conjugate law of coefficients and noise variance (Bernstein and Sheldon 2019, eq 1;
+docs/formulas.md#conjugate-regression).
 
     sigma2 ~ InvGamma(shape, scale),  theta | sigma2 ~ N(mean, sigma2 precision^{-1})
 
@@ -22,7 +23,8 @@ from .symmetric import inverse_cholesky, matvec_lanes, matvec_transposed_lanes
 
 
 class NIG(NamedTuple):
-    """Parameters: mean `[q]`, precision `[q, q]` (Lambda, a precision: SPEC C8), shape `[]`, scale `[]`."""
+    """Parameters: mean `[q]`, precision `[q, q]` (Lambda, a precision: docs/formulas.md#prior-precision), shape `[]`,
+    scale `[]`."""
 
     mean: Array
     precision: Array
@@ -69,7 +71,7 @@ def update(
     Returns:
         NIG(mu_n, Lambda_n, a_n, b_n). For a consistent statistic ([[xx, xy], [xy', yy]] positive
         semi-definite) b_n >= b_0. An inconsistent one gives b_n < b_0, possibly negative, and then NaN draws:
-        project first (`psd.clip_schur`, SPEC C6); nothing is hidden here.
+        project first (`psd.clip_schur`, docs/formulas.md#consistent-sums); nothing is hidden here.
     """
     return _posterior(prior, xx, xy, yy, n)[0]
 

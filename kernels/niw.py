@@ -1,4 +1,5 @@
-"""Normal-inverse-Wishart: the conjugate law of a normal mean and covariance, any dimension (SPEC C9, H9).
+"""Normal-inverse-Wishart: the conjugate law of a normal mean and covariance, any dimension
+(docs/formulas.md#normal-inverse-wishart).
 
     Sigma ~ InvWishart(psi, nu),  mu | Sigma ~ N(mean, Sigma / kappa)
 
@@ -10,21 +11,20 @@ Annotations show the lane form (`f.lanes`, last axis over chains); the functions
 
 from __future__ import annotations
 
-from functools import cache
 from typing import NamedTuple
 
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Key
 
 from .batching import batch_last
 from .random import chi_square, lane_normals, lane_split
-from .symmetric import cholesky, matmul_lanes, matvec_lanes, take
+from .symmetric import cholesky, lower_triangle_lanes, matmul_lanes, matvec_lanes, take
 
 
 class NIW(NamedTuple):
-    """Parameters: mean `[p]`, kappa `[]` (a scalar, S0's Lambda_0), psi `[p, p]`, nu `[]` > p - 1."""
+    """Parameters: mean `[p]`, kappa `[]` (a scalar, Bernstein and Sheldon's Lambda_0), psi `[p, p]`, nu `[]` > p -
+    1."""
 
     mean: Array
     kappa: Array
@@ -40,15 +40,6 @@ class NIWDraw(NamedTuple):
     factor: Array
 
 
-@cache
-def _lower(p: int) -> tuple[np.ndarray, np.ndarray]:
-    """Place of each entry below the diagonal in a vector of p (p - 1) / 2, and the mask of those entries."""
-    index = np.zeros((p, p), np.int32)
-    rows, cols = np.tril_indices(p, -1)
-    index[rows, cols] = np.arange(len(rows), dtype=np.int32)
-    return index, np.tril(np.ones((p, p), bool), -1)
-
-
 @batch_last
 def update(prior: NIW, x: Float[Array, "P B"], xx: Float[Array, "P P B"], n: Float[Array, " B"]) -> NIW:
     """Posterior given the first and second moments of n records.
@@ -56,7 +47,8 @@ def update(prior: NIW, x: Float[Array, "P B"], xx: Float[Array, "P P B"], n: Flo
     Args:
         prior: prior parameters.
         x: mean of the records `[p]`.
-        xx: mean of x x' `[p, p]` (not centred); xx - x x' must be positive semi-definite (SPEC C6).
+        xx: mean of x x' `[p, p]` (not centred); xx - x x' must be positive semi-definite
+            (docs/formulas.md#consistent-sums).
         n: number of records `[]`, as a float of the same dtype.
 
     Returns:
@@ -84,12 +76,8 @@ def draw_from(posterior: NIW, chi_squares: Float[Array, "P B"], normals: Float[A
         normals: p + p (p - 1) / 2 standard normals, the first p for the mean.
     """
     p = posterior.mean.shape[0]
-    dtype = posterior.mean.dtype
     i = jnp.arange(p, dtype=jnp.int32)[:, None]
-    index, below = _lower(p)
-    t = jnp.sqrt(chi_squares)[:, None] * jnp.eye(p, dtype=dtype)[..., None]
-    if p > 1:
-        t = jnp.where(below[..., None], normals[p:][index], t)
+    t = lower_triangle_lanes(jnp.sqrt(chi_squares), normals[p:])
 
     def solve(step, x):
         # column k of L = C T^{-1} once columns k+1.. have been eliminated from C

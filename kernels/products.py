@@ -1,8 +1,9 @@
 """Statistics that are products of the coordinates of a joint normal record: moments and gradients in closed form.
 
 A record r = (x_1..x_p, y) ~ N(m, C) is extended by the unit feature, r~ = (1, x, y) (C_00 = 0, m_0 = 1). The
-statistic is t_ab = r~_a r~_b over the distinct non-constant pairs (SPEC C3), whose moments need no numerical
-derivative and no factorisation (SPEC C4, DESIGN section 7):
+statistic is t_ab = r~_a r~_b over the distinct non-constant pairs (docs/formulas.md#distinct-entries), whose moments
+need no numerical derivative and no factorisation (docs/formulas.md#normal-moments;
+docs/formulas.md#closed-form-products):
 
     E t_ab = E_ab = C_ab + m_a m_b
     Cov(t_ab, t_cd) = C_ac E_bd + m_a m_c C_bd + C_ad E_bc + m_a m_d C_bc
@@ -18,18 +19,8 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from .batching import batch_last
+from .order import pairs
 from .symmetric import matmul_lanes, matvec_lanes, take
-
-
-@cache
-def pairs(p: int) -> tuple[np.ndarray, np.ndarray]:
-    """Indices (a, b) into r~ = (1, x_1..x_p, y) of the D entries: x_i; x_i x_j (i <= j); y; x_i y; y^2."""
-    y = p + 1
-    listed = [(0, i) for i in range(1, p + 1)]
-    listed += [(i, j) for i in range(1, p + 1) for j in range(i, p + 1)]
-    listed += [(0, y)] + [(i, y) for i in range(1, p + 1)] + [(y, y)]
-    a, b = np.array(listed, dtype=np.int32).T
-    return a, b
 
 
 @cache

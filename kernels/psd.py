@@ -1,4 +1,5 @@
-"""Make a noisy moment matrix positive semi-definite (SPEC C6), and eigenvalues of small symmetric matrices.
+"""Make a noisy moment matrix positive semi-definite (docs/formulas.md#consistent-sums), and eigenvalues of small
+symmetric matrices.
 
 The eigen-decomposition is Jacobi's method with a fixed number of sweeps, written on lanes: LAPACK under
 `vmap` costs microseconds per 5 x 5 matrix. Each round of a sweep rotates disjoint pairs at once (round-robin
@@ -113,7 +114,7 @@ def clip_eigenvalues(a: Float[Array, "M M B"], floor: Float[Array, " B"]) -> Flo
     """Raise the eigenvalues of a symmetric matrix that lie under `floor` to it.
 
     A matrix without such eigenvalues comes back bit for bit. Applied to a whole moment matrix this also moves
-    its known entry n (SPEC C6): `clip_schur` does not.
+    its known entry n (docs/formulas.md#consistent-sums): `clip_schur` does not.
 
     Args:
         a: symmetric matrix `[m, m]`.
@@ -138,7 +139,8 @@ def clip_eigenvalues(a: Float[Array, "M M B"], floor: Float[Array, " B"]) -> Flo
 def clip_schur(moments: Float[Array, "M M B"], floor: Float[Array, " B"]) -> Float[Array, "M M B"]:
     """Make [[n, s'], [s, R]] positive semi-definite, keeping the count n and the first sums s.
 
-    The centred scatter R - s s'/n (the Schur complement of n) has its eigenvalues clipped (SPEC C6).
+    The centred scatter R - s s'/n (the Schur complement of n) has its eigenvalues clipped
+    (docs/formulas.md#consistent-sums).
 
     Args:
         moments: moment matrix of (1, x, y) `[m, m]`, sums or means per record, first entry > 0.
@@ -155,7 +157,8 @@ def clip_schur(moments: Float[Array, "M M B"], floor: Float[Array, " B"]) -> Flo
 
 @batch_last
 def semidefinite_factor(a: Float[Array, "M M B"]) -> Float[Array, "M M B"]:
-    """Factor F with F F' = a for a positive semi-definite matrix, singular ones included (SPEC B12).
+    """Factor F with F F' = a for a positive semi-definite matrix, singular ones included
+    (docs/formulas.md#singular-counts).
 
     Cholesky with the largest remaining diagonal entry as pivot: without the exchange a small pivot that is mostly
     rounding blows up the rest of its column. F is triangular up to the order of its rows.

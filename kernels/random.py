@@ -135,7 +135,7 @@ def inverse_gaussian_from(
     """Inverse Gaussian (Wald) draw from one normal and one uniform (Michael, Schucany and Haas 1976).
 
     The small root of the quadratic is written as a reciprocal, free of the cancellation that turns the
-    textbook form into zeros and NaN (SPEC B10).
+    textbook form into zeros and NaN (docs/formulas.md#laplace-mixture).
 
     Args:
         mean: mean >= 0; 0 gives 0, infinity the Levy limit.

@@ -257,7 +257,8 @@ def log_mills(u: Float[Array, "*s"]) -> Float[Array, "*s"]:
 
 
 def normal_laplace_log_density(residual: Float[Array, "*s"], variance: Float[Array, "*s"]) -> Float[Array, "*s"]:
-    """Log density at `residual` of N(0, variance) + Laplace(0, 1) (SPEC B3 in units of the Laplace scale).
+    """Log density at `residual` of N(0, variance) + Laplace(0, 1) (docs/formulas.md#normal-laplace in units of the
+    Laplace scale).
 
     Args:
         residual: any size.

@@ -1,4 +1,4 @@
-"""Exact draw of the sufficient statistic given its noisy release (SPEC C3, B12).
+"""Exact draw of the sufficient statistic given its noisy release (docs/formulas.md#distinct-entries, #singular-counts).
 
 Prior s ~ N(mean, S), release z = s + noise, noise ~ N(0, diag(v)). The draw simulates both, s0 and e0, and
 moves s0 by the gain times what is left of z (Matheron's rule): s = s0 + S (S + diag(v))^{-1} (z - s0 - e0).
@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, Key
 
 from .batching import batch_last
 from .marginal import add_diagonal_lanes
-from .products import pairs
+from .order import pairs
 from .psd import semidefinite_factor
 from .random import lane_normals
 from .symmetric import matmul_lanes, matvec_lanes, sweep

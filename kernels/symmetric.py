@@ -2,13 +2,15 @@
 
 One loop over columns serves every small size: batched LAPACK costs microseconds per 5 x 5 matrix, and unrolled
 elimination takes minutes to compile at 65 x 65. All updates are written with `where` on index masks, since
-`dynamic_update_slice` inside the loop copies the whole matrix on XLA:CPU (DESIGN section 7). Wide matrices
-are halved, and multiplied by `einsum`: the loops stream the whole matrix once per column, while matrix products
-work in registers (65 x 65, ns per matrix: product 80,000 by the loop and 8,000 by `einsum`, inverse 42,000 and
+`dynamic_update_slice` inside the loop copies the whole matrix on XLA:CPU (docs/formulas.md#closed-form-products). Wide
+matrices are halved, and multiplied by `einsum`: the loops stream the whole matrix once per column, while matrix
+products work in registers (65 x 65, ns per matrix: product 80,000 by the loop and 8,000 by `einsum`, inverse 42,000 and
 16,000; at 20 x 20 both ways cost the same, at 5 x 5 the loop is 30 times faster).
 """
 
 from __future__ import annotations
+
+from functools import cache
 
 import jax.numpy as jnp
 import numpy as np
@@ -26,6 +28,23 @@ SWEEP_UP_TO, PRODUCT_UP_TO = 40, 24
 def take(x: Array, index: Array | int, axis: int = 0) -> Array:
     """Slice `index` out of `axis` (axis dropped); the loop-friendly form of `x[index]`."""
     return lax.dynamic_index_in_dim(x, index, axis, keepdims=False)
+
+
+@cache
+def triangle_places(d: int) -> tuple[np.ndarray, np.ndarray]:
+    """Place of each entry below the diagonal in a vector of d (d - 1) / 2, and the mask of those entries."""
+    index = np.zeros((d, d), np.int32)
+    rows, cols = np.tril_indices(d, -1)
+    index[rows, cols] = np.arange(len(rows), dtype=np.int32)
+    return index, np.tril(np.ones((d, d), bool), -1)
+
+
+def lower_triangle_lanes(diagonal: Float[Array, "D B"], below: Float[Array, "M B"]) -> Float[Array, "D D B"]:
+    """Lower triangular matrix from its diagonal and the entries below it, row by row."""
+    d = diagonal.shape[0]
+    index, mask = triangle_places(d)
+    a = diagonal[:, None] * jnp.eye(d, dtype=diagonal.dtype)[..., None]
+    return a if d == 1 else jnp.where(mask[..., None], below[index], a)
 
 
 @batch_last

@@ -1,4 +1,5 @@
-"""Moments of sums over records of which some are clamped or left out (S4 Proposition 5 and Lemma 1; SPEC B2, B5, B6).
+"""Moments of sums over records of which some are clamped or left out (Bernstein 2020, Proposition 5 and Lemma 1;
+docs/formulas.md#joint-parts, #family-moments).
 
 Everything is about ONE record; sums over n records have n times these moments. A region without mass may have any
 moments, not finite ones too.
@@ -18,7 +19,8 @@ from jaxtyping import Array, Float
 def truncated_moments(
     log_integral: Callable[[Float[Array, " S"]], Float[Array, ""]], eta: Float[Array, " S"]
 ) -> tuple[Float[Array, " S"], Float[Array, "S S"]]:
-    """Mean and covariance of t under the density proportional to h exp(eta . t) on a region (S4 eqs 4.3, 4.4).
+    """Mean and covariance of t under the density proportional to h exp(eta . t) on a region (Bernstein 2020, eqs 4.3,
+    4.4).
 
     Args:
         log_integral: the log-partition of the family truncated to the region, log of the integral of h exp(eta . t).
@@ -70,21 +72,6 @@ def _cumulant(points: Callable[..., Any], order: int, args: Any, eta: Any) -> An
 def _(points: Any, order: int, primals: Any, tangents: Any) -> Any:
     value, slope = _cumulant(points, order, *primals), _cumulant(points, order + 1, *primals)
     return value, (slope * tangents[1].reshape(*(1,) * order, -1)).sum(-1)
-
-
-def random_sum_moments(
-    mass: Float[Array, ""], mean: Float[Array, " S"], covariance: Float[Array, "S S"]
-) -> tuple[Float[Array, " S"], Float[Array, "S S"]]:
-    """Per-record mean and covariance of t(x) 1[x in region] (random-sum CLT, SPEC B5).
-
-    Args:
-        mass: probability q of the region; mean `[S]`, covariance `[S, S]` of t inside it.
-
-    Returns:
-        q mean, q covariance + q (1 - q) mean mean'.
-    """
-    mean, covariance = (jnp.where(mass > 0.0, x, jnp.zeros_like(x)) for x in (mean, covariance))
-    return mass * mean, mass * covariance + (mass * (1.0 - mass)) * jnp.outer(mean, mean)
 
 
 def mixture_moments(

@@ -1,4 +1,5 @@
-"""Wishart and inverse Wishart: densities, draws, and a Metropolis-Hastings move with a Wishart proposal (SPEC D3-D5).
+"""Wishart and inverse Wishart: densities, draws, and the proposal of a Metropolis-Hastings move
+(docs/formulas.md#wishart-densities, #wishart-proposal).
 
 W(V, k): scale V, k > d - 1 degrees of freedom, mean k V; the sum of k products x x' with x ~ N(0, V) has it.
 InvWishart(psi, nu): the inverse of a W(psi^{-1}, nu) matrix; in one dimension InvGamma(nu / 2, psi / 2).
@@ -13,18 +14,23 @@ Annotations show the lane form (`f.lanes`, last axis over chains); the functions
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from functools import cache
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, Key
 
 from .batching import batch_last
 from .random import chi_square, lane_normals, lane_split
-from .symmetric import cholesky, inverse_cholesky, lower_inverse, matmul_lanes, sweep
+from .symmetric import (
+    cholesky,
+    inverse_cholesky,
+    lower_inverse,
+    lower_triangle_lanes,
+    matmul_lanes,
+    sweep,
+    triangle_places,
+)
 
 
 class InverseWishartDraw(NamedTuple):
@@ -42,31 +48,6 @@ class WishartProposal(NamedTuple):
     factor: Array
     log_det_change: Array
     log_ratio: Array
-
-
-class WishartState(NamedTuple):
-    """A positive definite matrix `[d, d]`, its lower Cholesky factor `[d, d]` and its log density `[]`."""
-
-    matrix: Array
-    factor: Array
-    log_density: Array
-
-
-@cache
-def _triangle(d: int) -> tuple[np.ndarray, np.ndarray]:
-    """Place of each entry below the diagonal in a vector of d (d - 1) / 2, and the mask of those entries."""
-    index = np.zeros((d, d), np.int32)
-    rows, cols = np.tril_indices(d, -1)
-    index[rows, cols] = np.arange(len(rows), dtype=np.int32)
-    return index, np.tril(np.ones((d, d), bool), -1)
-
-
-def _lower(diagonal: Float[Array, "D B"], below: Float[Array, "M B"]) -> Float[Array, "D D B"]:
-    """Lower triangular matrix from its diagonal and the entries below it, row by row."""
-    d = diagonal.shape[0]
-    index, mask = _triangle(d)
-    a = diagonal[:, None] * jnp.eye(d, dtype=diagonal.dtype)[..., None]
-    return a if d == 1 else jnp.where(mask[..., None], below[index], a)
 
 
 def _log_multigamma(a: Float[Array, " B"], d: int) -> Float[Array, " B"]:
@@ -101,7 +82,8 @@ def log_density(x: Float[Array, "D D B"], scale: Float[Array, "D D B"], dof: Flo
 def inverse_log_density(
     x: Float[Array, "D D B"], psi: Float[Array, "D D B"], nu: Float[Array, " B"]
 ) -> Float[Array, " B"]:
-    """Log density of InvWishart(psi, nu) at x, normalised (SPEC D5; arguments as in `log_density`).
+    """Log density of InvWishart(psi, nu) at x, normalised (docs/formulas.md#wishart-densities; arguments as in
+    `log_density`).
 
     For nu > d + 1 the mean is psi / (nu - d - 1).
     """
@@ -134,7 +116,7 @@ def draw_from(
         chi_squares: chi-square draws with dof, dof - 1, ..., dof - d + 1 degrees of freedom `[d]`.
         normals: standard normals `[d (d - 1) / 2]`.
     """
-    return matmul_lanes(scale_factor, _lower(jnp.sqrt(chi_squares), normals))
+    return matmul_lanes(scale_factor, lower_triangle_lanes(jnp.sqrt(chi_squares), normals))
 
 
 @batch_last
@@ -165,7 +147,7 @@ def inverse_draw_from(
         chi_squares: chi-square draws with nu - d + 1, ..., nu degrees of freedom `[d]`.
         normals: standard normals `[d (d - 1) / 2]`.
     """
-    inverse_factor = matmul_lanes(_lower(jnp.sqrt(chi_squares), normals), inverse_cholesky.lanes(psi))
+    inverse_factor = matmul_lanes(lower_triangle_lanes(jnp.sqrt(chi_squares), normals), inverse_cholesky.lanes(psi))
     root = lower_inverse.lanes(inverse_factor)
     return InverseWishartDraw(matmul_lanes(root, jnp.swapaxes(root, 0, 1)), root, inverse_factor)
 
@@ -174,27 +156,6 @@ def inverse_draw_from(
 def inverse_draw(key: Key[Array, " B"], psi: Float[Array, "D D B"], nu: Float[Array, " B"]) -> InverseWishartDraw:
     """Draw from InvWishart(psi, nu): psi `[d, d]`, nu `[]` > d - 1 (else NaN)."""
     return inverse_draw_from.lanes(psi, *_bartlett(key, nu, psi.shape[0], True))
-
-
-@batch_last
-def log_proposal_ratio(
-    x: Float[Array, "D D B"], proposed: Float[Array, "D D B"], alpha: Float[Array, " B"]
-) -> Float[Array, " B"]:
-    """log q(x | proposed) - log q(proposed | x) of the proposal proposed ~ W(x / alpha, alpha) (SPEC D4).
-
-    (alpha - (d + 1) / 2) log(|x| / |proposed|) + (alpha / 2)(tr x^{-1} proposed - tr proposed^{-1} x). In float32 it
-    cancels for large alpha; `propose_from` has the same number without that.
-
-    Args:
-        x, proposed: positive definite matrices `[d, d]`.
-        alpha: degrees of freedom of the proposal `[]`, more than d - 1.
-    """
-    d = x.shape[0]
-    zero = jnp.zeros_like(x[0])
-    log_det, inverse, _ = sweep.lanes(x, zero)
-    log_det_proposed, inverse_proposed, _ = sweep.lanes(proposed, zero)
-    trace = (inverse * proposed - inverse_proposed * x).sum((0, 1))
-    return (alpha - 0.5 * (d + 1.0)) * (log_det - log_det_proposed) + 0.5 * alpha * trace
 
 
 def _sinh_minus(v: Array) -> Array:
@@ -217,8 +178,8 @@ def propose_from(
 ) -> WishartProposal:
     """Propose S' ~ W(S / alpha, alpha), mean S, from numbers drawn beforehand.
 
-    With S = L L' and B = A / sqrt(alpha), S' = (L B)(L B)', and the ratio of SPEC D4 depends on B alone:
-    log q(S | S') - log q(S' | S) = sum_i [alpha (sinh 2 u_i - 2 u_i) + (d + 1) u_i]
+    With S = L L' and B = A / sqrt(alpha), S' = (L B)(L B)', and the ratio of docs/formulas.md#wishart-proposal depends
+    on B alone: log q(S | S') - log q(S' | S) = sum_i [alpha (sinh 2 u_i - 2 u_i) + (d + 1) u_i]
     + (alpha / 2)(sum of squares below the diagonal of B, minus those of B^{-1}), u_i = log B_ii,
     where nothing large cancels, so that float32 serves any alpha.
 
@@ -230,11 +191,11 @@ def propose_from(
     """
     d = factor.shape[0]
     ratio = chi_squares / alpha[None]
-    step = _lower(jnp.sqrt(ratio), normals / jnp.sqrt(alpha)[None])
+    step = lower_triangle_lanes(jnp.sqrt(ratio), normals / jnp.sqrt(alpha)[None])
     u = 0.5 * jnp.log(ratio)
     log_ratio = alpha * _sinh_minus(2.0 * u).sum(0) + (d + 1.0) * u.sum(0)
     if d > 1:
-        below = jnp.asarray(_triangle(d)[1], step.dtype)[..., None]
+        below = jnp.asarray(triangle_places(d)[1], step.dtype)[..., None]
         back = lower_inverse.lanes(step)
         log_ratio = log_ratio + 0.5 * alpha * (below * (step - back) * (step + back)).sum((0, 1))
     root = matmul_lanes(factor, step)
@@ -245,41 +206,6 @@ def propose_from(
 def propose(key: Key[Array, " B"], factor: Float[Array, "D D B"], alpha: Float[Array, " B"]) -> WishartProposal:
     """Propose S' ~ W(S / alpha, alpha) (arguments as in `propose_from`)."""
     return propose_from.lanes(factor, alpha, *_bartlett(key, alpha, factor.shape[0], False))
-
-
-def wishart_state(log_density: Callable[[Array, Array], Array], matrix: Float[Array, "D D"]) -> WishartState:
-    """State of a chain that starts at a positive definite matrix `[d, d]` (for `wishart_move`)."""
-    root = cholesky(matrix)
-    return WishartState(matrix, root, log_density(matrix, root))
-
-
-def wishart_move(
-    key: Key[Array, ""],
-    log_density: Callable[[Array, Array], Array],
-    state: WishartState,
-    alpha: Float[Array, ""],
-) -> tuple[WishartState, Float[Array, ""]]:
-    """One Metropolis-Hastings step for a positive definite matrix, proposal S' ~ W(S / alpha, alpha) (S3 4.1).
-
-    Fixed work and pure; to be mapped with `jax.vmap`.
-
-    Args:
-        key: typed key.
-        log_density: `(matrix [d, d], its lower Cholesky factor [d, d]) -> []`, log density up to a constant with
-            respect to the entries on and above the diagonal; minus infinity and NaN are refused.
-        state: from `wishart_state` or the last step; its log density must belong to the same function.
-        alpha: degrees of freedom of the proposal `[]`, more than d - 1.
-
-    Returns:
-        The next state, and the acceptance probability `[]`.
-    """
-    for_proposal, for_choice = jax.random.split(key)
-    proposal = propose(for_proposal, state.factor, alpha)
-    value = log_density(proposal.matrix, proposal.factor)
-    rate = acceptance(value - state.log_density + proposal.log_ratio)
-    taken = jax.random.uniform(for_choice, (), rate.dtype) < rate
-    new = WishartState(proposal.matrix, proposal.factor, value)
-    return jax.tree.map(lambda a, b: jnp.where(taken, a, b), new, state), rate
 
 
 def acceptance(log_ratio: Float[Array, "*B"]) -> Float[Array, "*B"]:

@@ -18,6 +18,6 @@ install_import_hook("dpjax", "beartype.beartype")
 @pytest.fixture(autouse=True, scope="module")
 def _compiled_programs_do_not_pile_up():
     yield
-    from dpjax import _programs
+    from dpjax.engine import programs
 
-    _programs.make_room()
+    programs.make_room()

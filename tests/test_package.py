@@ -1,4 +1,4 @@
-"""The package as such: imports are light, kernels stand alone, the link and the README's commands hold."""
+"""The package as such: imports are light, the link and the README's commands hold."""
 
 import ast
 import os
@@ -42,7 +42,7 @@ def test_public_names():
 
 
 def test_release_stays_the_function_after_its_module_is_imported(tmp_path):
-    script = "import dpjax, dpjax.release, dpjax.cli, dpjax.experiment; print(callable(dpjax.release))"
+    script = "import dpjax, dpjax.releases.release, dpjax.cli.app, dpjax.runner.run; print(callable(dpjax.release))"
     assert python(script, tmp_path) == ["True"]
 
 
@@ -50,24 +50,6 @@ def test_version_is_one():
     with (ROOT / "pyproject.toml").open("rb") as file:
         project = tomllib.load(file)
     assert project["project"]["version"] == dpjax.__version__
-    packages = {str(path.parent.relative_to(ROOT)).replace(os.sep, ".") for path in ROOT.glob("dpjax/**/__init__.py")}
-    packages |= {"dpjax.kernels"}  # glob does not follow links
-    assert set(project["tool"]["setuptools"]["packages"]) == packages
-
-
-def test_kernels_stand_alone():
-    """Relative imports of each other, and nothing of dpjax."""
-    paths = sorted((ROOT / "kernels").glob("**/*.py"))
-    assert len(paths) > 5
-    for path in paths:
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ImportFrom):
-                assert node.level <= 1, path.name
-                names = [node.module or ""] if node.level == 0 else []
-            else:
-                names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            roots = {name.partition(".")[0] for name in names}
-            assert not roots & {"dpjax", "kernels"}, path.name
 
 
 def test_no_lapack_in_compiled_programs():
@@ -85,7 +67,7 @@ def test_no_lapack_in_compiled_programs():
 
 
 def test_no_module_called_kernels_is_needed(tmp_path):
-    script = "import sys, dpjax.kernels, dpjax.methods; print('kernels' in sys.modules)"
+    script = "import sys, dpjax.kernels, dpjax.inference.methods; print('kernels' in sys.modules)"
     assert python(script, tmp_path) == ["False"]
 
 
@@ -119,6 +101,18 @@ def test_sampler_of_the_readme_runs():
     # 64 chains x 1,500 steps: Monte Carlo error under .002 and .006
     assert abs(theta[..., 0].mean() - 0.0535) < 0.01 and abs(theta[..., 1].mean() - 0.781) < 0.03
     assert abs(theta[..., 1].std() - 0.195) < 0.02
+
+
+def test_blackjax_algorithm_of_the_readme_is_calibrated():
+    """The example as printed, but for fewer trials."""
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.S)
+    (example,) = [block for block in blocks if "from_blackjax" in block]
+    assert "trials=300" in example
+    names: dict = {}
+    exec(compile(example.replace("trials=300", "trials=40"), "README.md", "exec"), names)
+    (cell,) = names["study"].cells
+    (found,) = cell["parameters"].values()
+    assert names["study"].method == "walk" and found["ks"] < 1.3 * found["ks_critical"], found
 
 
 def test_no_place_of_one_machine_in_the_files():

@@ -8,9 +8,9 @@ import pkgutil
 from dataclasses import fields
 from typing import Any
 
-from ..errors import InputError
-from ._quadrature import SummedFamily
-from .base import Family
+from dpjax.errors import InputError
+from dpjax.families._quadrature import SummedFamily
+from dpjax.families.base import Family
 
 #: Conjugate priors and how many parameters they are of (`dpjax.models.priors`).
 PRIOR_PARAMETERS = {"gamma": 1, "beta": 1, "normal-inverse-gamma": 2}
@@ -54,8 +54,13 @@ def _check_class(family: type[Family]) -> None:
         raise InputError(f"{place}: statistics must map entry names to different whole powers of v; got {statistics!r}")
     if isinstance(family.support, tuple) and not (len(family.support) == 2 and family.support[0] < family.support[1]):
         raise InputError(f"{place}: support must be (smallest, largest); got {family.support!r}")
+    finite = isinstance(family.support, tuple) and all(math.isfinite(end) for end in family.support)
+    if family.affine and finite:
+        raise InputError(f"{place}: affine families have no finite support, got {family.support!r}")
+    if family.log and family.discrete:
+        raise InputError(f"{place}: log and discrete exclude each other: no record is a whole number and its logarithm")
     needed = ["natural", "log_partition", "update"]
-    if not isinstance(family.support, tuple) or not all(math.isfinite(end) for end in family.support):
+    if not finite:
         needed += ["log_cdf", "log_survival"]
     missing = [name for name in needed if getattr(family, name) is getattr(Family, name)]
     if missing:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ._jax import jnp, special
+from dpjax.families._jax import jnp, special
 
 
 def log_exponential_integral(eta, low, high):
-    """log of the integral of exp(eta u) over low <= u <= high, for any eta (S4 eq 4.2)."""
+    """log of the integral of exp(eta u) over low <= u <= high, for any eta (Bernstein 2020, eq 4.2)."""
     half = 0.5 * (high - low)
     return 0.5 * eta * (low + high) + jnp.log(high - low) + special.log_sinhc(eta * half)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .._lazy import LazyModule
+from dpjax._base.lazy import LazyModule
 
 if TYPE_CHECKING:
     import jax
     import jax.numpy as jnp
 
-    from ..kernels import special, truncated
+    from dpjax.kernels import special, truncated
 else:
     jax, jnp = LazyModule("jax"), LazyModule("jax.numpy")
     special, truncated = LazyModule("dpjax.kernels.special"), LazyModule("dpjax.kernels.truncated")

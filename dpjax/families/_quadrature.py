@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ._jax import jax, jnp, truncated
-from .base import Family
+from dpjax.families._jax import jax, jnp, truncated
+from dpjax.families.base import Family
 
 
 class SummedFamily(Family):

@@ -16,8 +16,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
-from ..errors import InputError
-from ._jax import jax, jnp, special
+from dpjax._base.checks import check_number, shown
+from dpjax.errors import InputError
+from dpjax.families._jax import jax, jnp, special
 
 _WEAK: Mapping[str, dict[str, float]] = {
     "gamma": {"shape": 1.0, "rate": 1.0},
@@ -107,7 +108,7 @@ class Family:
         """log of the integral (or sum) of h(v) exp(eta . t(v)) over low <= v <= high, both finite.
 
         It is the log-partition of the family truncated to [low, high]: its gradient and Hessian in eta are mean
-        and covariance of t there (S4 Lemma 1). Default: A(eta) + log(F(high) - F(low)); a form without the
+        and covariance of t there (Bernstein 2020, Lemma 1). Default: A(eta) + log(F(high) - F(low)); a form without the
         difference (`_quadrature.SummedFamily`) keeps the digits where [low, high] is narrow.
         """
         return self.log_partition(eta) + self.log_mass(eta, low, high)
@@ -123,7 +124,8 @@ class Family:
         return type(self).log_base is not Family.log_base
 
     def log_mass(self, eta, low, high):
-        """log P(low <= V <= high), by CDF or survival function, whichever cancels less (SPEC B6)."""
+        """log P(low <= V <= high), by CDF or survival function, whichever cancels less
+        (docs/formulas.md#family-moments)."""
         at_end = low <= self.support[0]
         below = jnp.where(at_end, high, low - 1.0 if self.discrete else low)
         cdf_high, survival_high = self.log_cdf(eta, high), self.log_survival(eta, high)
@@ -207,6 +209,8 @@ def positive_option(name: str, value: Any) -> float:
     Raises:
         InputError: it is not.
     """
-    if isinstance(value, bool) or not isinstance(value, int | float) or not (0 < value < math.inf):
-        raise InputError(f"{name} must be a finite number above 0, got {value!r}")
-    return float(value)
+    wanted = f"{name} must be a finite number above 0"
+    number = check_number(value, wanted)
+    if not number > 0:
+        raise InputError(f"{wanted}, got {shown(value)}")
+    return number

@@ -9,10 +9,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from ._exponential_type import log_geometric_sum
-from ._jax import jax, jnp, special
-from ._quadrature import SummedFamily
-from .base import Family
+from dpjax.families._exponential_type import log_geometric_sum
+from dpjax.families._jax import jax, jnp, special
+from dpjax.families._quadrature import SummedFamily
+from dpjax.families.base import Family
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from ._exponential_type import log_exponential_integral
-from ._jax import jax, jnp, special
-from ._quadrature import SummedFamily
-from .base import Family, positive_option
+from dpjax.families._exponential_type import log_exponential_integral
+from dpjax.families._jax import jax, jnp, special
+from dpjax.families._quadrature import SummedFamily
+from dpjax.families.base import Family, positive_option
 
 
 @dataclass(frozen=True)

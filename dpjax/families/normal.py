@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ._jax import jax, jnp, special
-from ._quadrature import SummedFamily
+from dpjax.families._jax import jax, jnp, special
+from dpjax.families._quadrature import SummedFamily
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,20 @@
 """Models: prior, moments of one record's statistic, simulation. `model_for` makes the one of a statistic."""
 
-from ._making import family_model, model_for, origin_prior, regression_prior
-from .base import Model, Observed
-from .exact_sums import ExactSums
-from .family import FamilyModel
-from .free_moments import FreeMoments
-from .known_covariates import KnownCovariates
-from .linear_regression import LinearRegression
-from .matrix_sums import MatrixSums
-from .multinomial import Multinomial
-from .origin_regression import OriginRegression
-from .party_sums import PartySums
+from dpjax.engine.model import Model, Observed
+from dpjax.models.families.making import family_model
+from dpjax.models.families.model import FamilyModel
+from dpjax.models.families.multinomial import Multinomial
+from dpjax.models.making import ModelGroup, model_for, register
+from dpjax.models.regression.exact_sums import ExactSums
+from dpjax.models.regression.free_moments import FreeMoments
+from dpjax.models.regression.known import KnownCovariates
+from dpjax.models.regression.linear import LinearRegression
+from dpjax.models.regression.making import origin_prior, regression_prior
+from dpjax.models.regression.origin import OriginRegression
+from dpjax.models.regression.own_parties import OwnPartySums
+from dpjax.models.regression.parties import PartySums
+from dpjax.models.regression.weak import WeakRegression
+from dpjax.models.regression.wishart import MatrixSums
 
 __all__ = [
     "ExactSums",
@@ -20,12 +24,16 @@ __all__ = [
     "LinearRegression",
     "MatrixSums",
     "Model",
+    "ModelGroup",
     "Multinomial",
     "Observed",
     "OriginRegression",
+    "OwnPartySums",
     "PartySums",
+    "WeakRegression",
     "family_model",
     "model_for",
     "origin_prior",
+    "register",
     "regression_prior",
 ]

@@ -14,9 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import random
 
-from ..errors import InputError
-from ..kernels.random import gamma_from
-from ._hyperparameters import check_sizes, numbers, positive
+from dpjax.errors import InputError
+from dpjax.kernels.random import gamma_from
+from dpjax.models.hyperparameters import check_sizes, numbers, positive
 
 #: Parallel gamma proposals: 6e-6 of the draws go to the retry loop at shape 1, fewer above.
 PROPOSALS = 4
@@ -34,6 +34,8 @@ def _gammas(keys, shapes, normals, uniforms):
 class Prior:
     """What the priors have in common; subclasses are frozen pytree dataclasses with array leaves."""
 
+    #: Ends of the coordinate between which the reported parameter is a number inside its range, in 64 bits.
+    finite: ClassVar[tuple[float, float]] = (-300.0, 300.0)
     #: Names of the hyperparameters that are vectors (the others are numbers above 0, `mean` any number).
     vectors: ClassVar[tuple[str, ...]] = ()
 
@@ -89,6 +91,10 @@ class Prior:
         """Reported parameters [K] of phi [P]."""
         raise NotImplementedError
 
+    def unconstrain(self, theta: np.ndarray) -> np.ndarray:
+        """phi `[..., P]` of reported parameters `[..., K]`, on the host."""
+        raise NotImplementedError
+
     def log_density(self, phi):
         """Log density of phi, Jacobian included, up to a constant."""
         raise NotImplementedError
@@ -120,6 +126,9 @@ class GammaPrior(Prior):
     def constrain(self, phi):
         return jnp.exp(phi)
 
+    def unconstrain(self, theta):
+        return np.log(theta)
+
     def log_density(self, phi):
         return self.shape * phi[0] - self.rate * jnp.exp(phi[0])
 
@@ -142,10 +151,14 @@ class BetaPrior(Prior):
     beta: Any
 
     dim = 1
+    finite = (-300.0, 36.0)  # beyond, p is 1
     randoms = (2 * PROPOSALS, 2 * (PROPOSALS + 1))
 
     def constrain(self, phi):
         return jax.nn.sigmoid(phi)
+
+    def unconstrain(self, theta):
+        return np.log(theta) - np.log1p(-theta)
 
     def log_density(self, phi):
         return self.alpha * jax.nn.log_sigmoid(phi[0]) + self.beta * jax.nn.log_sigmoid(-phi[0])
@@ -192,6 +205,9 @@ class DirichletPrior(Prior):
     def constrain(self, phi):
         return jnp.exp(self.log_probabilities(phi))
 
+    def unconstrain(self, theta):
+        return np.log(theta[..., :-1]) - np.log(theta[..., -1:])
+
     def log_density(self, phi):
         return (self.concentration * self.log_probabilities(phi)).sum()
 
@@ -223,6 +239,9 @@ class NormalInverseGammaPrior(Prior):
 
     def constrain(self, phi):
         return jnp.stack([phi[0], jnp.exp(phi[1])])
+
+    def unconstrain(self, theta):
+        return np.stack([theta[..., 0], np.log(theta[..., 1])], -1)
 
     def log_density(self, phi):
         shift = phi[0] - self.mean

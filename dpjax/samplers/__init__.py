@@ -1,12 +1,26 @@
-"""Samplers: one chain's transitions, as BlackJAX has them, and as the engine runs them on many lanes.
+"""Samplers: one chain's transitions as the engine runs them on many lanes, and from and to BlackJAX.
 
-Each module has a frozen dataclass of settings with the lane code, and `build`, which returns a
-`blackjax.base.SamplingAlgorithm(init, step)` of one chain. `SAMPLERS` lists the modules by name.
+Each module has frozen dataclasses of settings with the lane code; `SAMPLERS` lists them by name. `as_blackjax` gives
+any of them as a `blackjax.base.SamplingAlgorithm(init, step)` of one chain, `from_blackjax` takes such an algorithm
+into the engine.
 """
 
-from . import collapsed, conjugate, gibbs
+from dpjax.samplers import collapsed, conjugate, counts, gibbs, party_gibbs, party_hmc
+from dpjax.samplers.blackjax_algorithms import from_blackjax
+from dpjax.samplers.one_chain import as_blackjax, warm_up
 
-#: Name -> module with `build`.
-SAMPLERS = {"collapsed": collapsed, "conjugate": conjugate, "gibbs": gibbs}
+#: Name -> class of settings, of every sampler that goes step by step. Posteriors that are computed (`exact`, `ops`)
+#: have no steps: their tables are made on the host, and draws from them are independent.
+SAMPLERS = {
+    "collapsed": collapsed.Collapsed,
+    "collapsed, counts": counts.Counts,
+    "collapsed, parties": party_hmc.PartyHmc,
+    "conjugate": conjugate.Conjugate,
+    "gibbs": gibbs.Gibbs,
+    "normal-x": party_gibbs.NormalX,
+    "fixed-s": party_gibbs.FixedS,
+    "fixed-s-fast": party_gibbs.FixedSFast,
+    "clt": party_gibbs.Clt,
+}
 
-__all__ = ["SAMPLERS", "collapsed", "conjugate", "gibbs"]
+__all__ = ["SAMPLERS", "as_blackjax", "collapsed", "conjugate", "from_blackjax", "gibbs", "warm_up"]

@@ -1,4 +1,5 @@
-"""Releases of several parties as lanes, and the moves that S3's samplers share (`party_gibbs`, `party_steps`)."""
+"""Releases of several parties as lanes, and the moves that Alparslan et al.'s samplers share (`party_gibbs`,
+`party_steps`)."""
 
 from __future__ import annotations
 
@@ -10,18 +11,18 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from ..errors import InputError
-from ..kernels.batching import repeat_lanes, split_lanes
-from ..kernels.psd import clip_eigenvalues
-from ..kernels.random import gamma_from
-from ..kernels.streams import normals_and_uniforms_lanes
-from ..kernels.symmetric import diagonal_lanes, matvec_lanes, matvec_transposed_lanes
-from ..kernels.wishart import acceptance, degrees_of_freedom_lanes, inverse_draw_from
-from . import party_steps as steps
+from dpjax.errors import InputError
+from dpjax.kernels import party_steps as steps
+from dpjax.kernels.batching import repeat_lanes, split_lanes
+from dpjax.kernels.psd import clip_eigenvalues
+from dpjax.kernels.random import gamma_from
+from dpjax.kernels.streams import normals_and_uniforms_lanes
+from dpjax.kernels.symmetric import diagonal_lanes, matvec_lanes, matvec_transposed_lanes
+from dpjax.kernels.wishart import acceptance, degrees_of_freedom_lanes, inverse_draw_from
 
 #: Parallel gamma proposals (`kernels.random.gamma_from` loops where all fail).
 PROPOSALS = 2
-#: Acceptance rates aimed at: of S (S3 section 4.1), of sigma2 (best for one dimension).
+#: Acceptance rates aimed at: of S (Alparslan et al. 2023, section 4.1), of sigma2 (best for one dimension).
 S_TARGET, SIGMA2_TARGET = 0.2, 0.44
 
 #: Smallest eigenvalue that S starts with: this share of the mean one, but no less than the noise's scale.
@@ -145,7 +146,8 @@ def log_marginal(base, seen: Released, gram, root, sigma2, law: ThetaLaw, partie
 def move_coefficients(
     model, seen: Released, gram, gram_factor, root, law: ThetaLaw, state: Coefficients, normals, uniforms, adapting
 ):
-    """theta, sigma2 (random walk, refused at or below 0: SPEC D11) and w, given S; root, law: at the current state.
+    """theta, sigma2 (random walk, refused at or below 0: docs/formulas.md#party-variance-walk) and w, given S; root,
+    law: at the current state.
 
     normals `[p + 1 + 3 p J, B]`, uniforms `[1 + p J, B]`; adapting: gain of the width's adaptation, 0 after warm-up.
     """
@@ -225,7 +227,8 @@ def other_keys(keys, number: int):
 
 
 def draw_covariance(model, grams, n, keys, normals, uniforms):
-    """Sigma_x | S_1..S_J ~ InvWishart(psi + sum S_j, nu + n) (S3 eq 11): an `InverseWishartDraw`."""
+    """Sigma_x | S_1..S_J ~ InvWishart(psi + sum S_j, nu + n) (Alparslan et al. 2023, eq 11): an
+    `InverseWishartDraw`."""
     p, dtype = model.base.p, grams.dtype
     numbers = bartlett(keys, model.base.nu.astype(dtype) + n, p, normals, uniforms, reverse=True)
     return inverse_draw_from.lanes(model.base.psi.astype(dtype) + grams, *numbers)

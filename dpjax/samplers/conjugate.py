@@ -12,10 +12,9 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..kernels.batching import batch_last
-from ..kernels.streams import normals_and_uniforms_lanes
-from ..models.base import Model, Observed
-from .base import Draw
+from dpjax.engine.model import Model, Observed
+from dpjax.engine.sampler import Draw
+from dpjax.kernels.streams import normals_and_uniforms_lanes
 
 
 class ConjugateState(NamedTuple):
@@ -55,17 +54,3 @@ class Conjugate:
 
     def finite_lanes(self, carry: ConjugateState):
         return jnp.isfinite(carry.position).all(0)
-
-
-def build(model: Model, observed: Observed, settings: Conjugate = Conjugate()):
-    """BlackJAX `SamplingAlgorithm(init, step)`: `init(position)` ignores the position beyond its shape."""
-    from blackjax.base import SamplingAlgorithm
-
-    step = batch_last(settings.step_lanes)
-
-    def init(position, rng_key=None):
-        del rng_key
-        lanes = batch_last(lambda m, o: settings.init_lanes(m, o, None, 1).statistic)
-        return ConjugateState(position, lanes(model, observed))
-
-    return SamplingAlgorithm(init, lambda rng_key, state: step(model, observed, rng_key, state))

@@ -1,217 +1,196 @@
-"""Independent draws from a posterior that is computed, not explored: no warm-up, nothing to converge.
+"""Posteriors that are computed, not explored: independent draws, no warm-up, nothing to converge.
 
-- `Enumeration`: binomial counts. p(theta | z) = sum over s of w_s Beta(alpha + s, beta + n - s) with
-  w_s proportional to C(n, s) B(alpha + s, beta + n - s) p(z | s): the exact law of the sum (SPEC B11).
-- `Quadrature`: any model of one parameter and one statistic: the density of z given theta on a grid of theta, by
-  the normal-Laplace density (SPEC B3, the normal law of the sum) or, for whole-number statistics of few
-  records, by the exact law of the sum; draws by inverse CDF.
-- `OnePosteriorSampling`: the exponential mechanism over theta (SPEC A18): a baseline that is private by itself.
+- `Quadrature`: any model of one parameter and one statistic: the density of z given theta on panels of theta
+  (`_panels`), by the normal-Laplace density (docs/formulas.md#normal-laplace, the normal law of the sum) or, for
+  whole-number statistics of few records, by the exact law of the sum; draws by inverse CDF.
+- `Enumeration`: binomial counts (`_counts`). p(theta | z) = sum over s of w_s Beta(alpha + s, beta + n - s) with
+  w_s proportional to C(n, s) B(alpha + s, beta + n - s) p(z | s): the exact law of the sum
+  (docs/formulas.md#exact-binomial).
+- `OnePosteriorSampling`: the exponential mechanism over theta (docs/formulas.md#one-posterior-sampling): a baseline
+  that is private by itself.
 
-All run in float64.
+All run in float64. Moments and quantiles of the computed density go with the draws (`Computed`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jaxtyping import Array, Float
 
-from ..errors import InputError
-from ..kernels.batching import batch_last
-from ..kernels.special import log_sinhc, normal_laplace_log_density
-from ..kernels.streams import normals_and_uniforms_lanes
-from ..models.base import Model, Observed, over_lanes
-from .base import Draw, GaussianNoise, LaplaceNoise
+from dpjax.engine.model import Model, Observed, over_lanes
+from dpjax.errors import InputError
+from dpjax.kernels.special import normal_laplace_log_density
+from dpjax.mechanisms import LAPLACE, Mechanism
+from dpjax.samplers import _counts
+from dpjax.samplers._looking import Values, first_nodes, programs
+from dpjax.samplers._panels import NODES, ORDER, Looked, Panels, Tables, integrate, tables
+from dpjax.samplers._tables import Computed, CountSampler, TableSampler, quantiles, run
 
-#: The powers of the density that the grid closes in on. The last one is that of the final grid, half of whose nodes
-#: follow the density to this power (a second, narrow mode) and half of which are even over where there is any.
-_TEMPERS = (1 / 256, 1 / 16, 1 / 2, 1 / 2)
-#: Log density, relative to its top, that still counts when the grid closes in.
-_FALL = -35.0
-#: Log density, relative to its top, below which there is nothing.
-_NOTHING = -1e5
-#: Prior reach of the first grid: the density is under e^-30 of its top beyond.
-_REACH = 30.0
-#: Noise scales on either side of z that the enumeration covers: beyond, weights are under e^-40.
-_NOISE_REACH = 40.0
-#: Most terms of an enumeration; beyond, the normal law cannot be told from the exact one.
-MOST_TERMS = 2**18
-
-
-class TableState(NamedTuple):
-    """Latest draw `[P]`, and the table that draws come from: abscissae, CDF and log density at them `[G]`."""
-
-    position: Float[Array, "P *B"]
-    nodes: Float[Array, "G *B"]
-    cdf: Float[Array, "G *B"]
-    log_density: Float[Array, "G *B"]
-
-
-def _search_lanes(cdf, u):
-    """Index of the cell of each lane: the largest i with cdf[i] <= u (cdf[0] = 0)."""
-    size = cdf.shape[0]
-    low = jnp.zeros(u.shape, jnp.int32)
-    high = jnp.full(u.shape, size - 1, jnp.int32)
-
-    def halve(_, ends):
-        low, high = ends
-        middle = (low + high) // 2
-        at = jnp.take_along_axis(cdf, middle[None], 0)[0]
-        less = at <= u
-        return jnp.where(less, middle, low), jnp.where(less, high, middle)
-
-    return lax.fori_loop(0, int(np.ceil(np.log2(size))), halve, (low, high))[0]
-
-
-def _at(x, index):
-    return jnp.take_along_axis(x, index[None], 0)[0]
-
-
-def _log_mean_exp(step):
-    """log((e^step - 1) / step): the mean of a density that grows from 1 by this exponent over a cell."""
-    return 0.5 * step + log_sinhc(0.5 * step)
-
-
-def _table_lanes(nodes, log_density):
-    """CDF and normalised log density `[G, B]` of the density whose logarithm is linear between the nodes.
-
-    In logs, since a density that falls by e^50 over a cell has next to no mass in it.
-    """
-    log_density = jnp.where(jnp.isnan(log_density), -jnp.inf, log_density)
-    log_density = jnp.maximum(log_density - log_density.max(0)[None], _NOTHING)
-    mass = jnp.exp(log_density[:-1] + _log_mean_exp(log_density[1:] - log_density[:-1])) * (nodes[1:] - nodes[:-1])
-    total = mass.sum(0)
-    cdf = jnp.concatenate([jnp.zeros_like(total)[None], jnp.cumsum(mass, 0)]) / total[None]
-    return cdf, log_density - jnp.log(total)[None]
-
-
-def _closer_lanes(nodes, log_density, count: int):
-    """`count` new nodes: half at even steps of the CDF, half even over where the density is not negligible."""
-    cdf, log_density = _table_lanes(nodes, log_density)
-    inside = log_density - log_density.max(0)[None] > _FALL
-    last = nodes.shape[0] - 1
-    first_in = jnp.maximum(jnp.argmax(inside, 0).astype(jnp.int32) - 1, 0)
-    last_in = jnp.minimum(last - jnp.argmax(inside[::-1], 0).astype(jnp.int32) + 1, last)
-    low, high = _at(nodes, first_in), _at(nodes, last_in)
-    even = jnp.clip((nodes - low[None]) / (high - low)[None], 0.0, 1.0)
-    steps = jnp.linspace(0.0, 1.0, count, dtype=nodes.dtype)
-    inner = jax.vmap(lambda c, x: jnp.interp(steps[1:-1], c, x), in_axes=-1, out_axes=-1)(0.5 * (cdf + even), nodes)
-    return jnp.concatenate([low[None], jnp.clip(inner, low[None], high[None]), high[None]])
-
-
-def _random(state, u):
-    """Draw from the table's density by inverse CDF."""
-    i = _search_lanes(state.cdf, u)
-    j = jnp.minimum(i + 1, state.cdf.shape[0] - 1)
-    x, width = _at(state.nodes, i), _at(state.nodes, j) - _at(state.nodes, i)
-    below, above = _at(state.cdf, i), _at(state.cdf, j)
-    share = jnp.clip((u - below) / jnp.maximum(above - below, jnp.finfo(u.dtype).tiny), 0.0, 1.0)
-    step = _at(state.log_density, j) - _at(state.log_density, i)
-    # the share s of a cell's mass lies below log(1 + s (e^step - 1)) / step of its width; mirrored where it falls
-    size, from_left = jnp.abs(step), jnp.where(step > 0, 1.0 - share, share)
-    flat = size < 1e-6
-    some = jnp.where(flat, 1.0, size)
-    part = jnp.where(flat, from_left, -jnp.log1p(from_left * jnp.expm1(-some)) / some)
-    return x + width * jnp.clip(jnp.where(step > 0, 1.0 - part, part), 0.0, 1.0)
-
-
-def _fine(coarse, more):
-    """A uniform of 46 random bits from two of 23."""
-    return coarse + (jnp.floor(more * 2.0**23) - 2.0**22) * 2.0**-46
-
-
-def _shared(table, model, observed, chains: int):
-    """One table per problem, repeated over its chains (outermost in the lanes)."""
-    problems = observed.n.shape[-1] // chains
-    one = jax.tree.map(lambda x: x[..., :problems], (model, observed))
-    return jax.tree.map(lambda x: jnp.tile(x, (1,) * (x.ndim - 1) + (chains,)), table(*one))
+#: Problems whose posteriors are computed together, and intervals that go through one compiled call: the largest of
+#: these sizes that is filled.
+_TOGETHER, _SIZES = 2048, (2048, 128, 8)
+#: Numbers of a table of the exact law of a sum, times intervals, that go through one call.
+_LATTICE = 2**19
 
 
 @dataclass(frozen=True)
 class Quadrature:
-    """Settings (static): nodes of the final grid and of those that close in; lattice: length of the table of the
-    exact law of a whole-number sum (0: the normal law)."""
+    """Settings (static): panels: number of panels that tables have room for (more are made room for where they are
+    needed); lattice: longest table of the exact law of a whole-number sum (0: the normal law). Of several problems,
+    those that need a longer one have the normal law."""
 
-    noise: LaplaceNoise | GaussianNoise = LaplaceNoise()
-    nodes: int = 256
-    search_nodes: int = 64
+    noise: Mechanism = LAPLACE
+    panels: int = 8
     lattice: int = 0
     name: str = "exact"
 
-    float64 = True
     warmup_iterations = 0
 
     def __post_init__(self):
-        if self.nodes < 16 or self.search_nodes < 16 or self.lattice < 0:
-            raise InputError("nodes and search_nodes must be at least 16 and lattice at least 0")
+        if self.panels < 1 or self.lattice < 0:
+            raise InputError(f"panels must be at least 1 and lattice at least 0; got {self.panels} and {self.lattice}")
 
     @property
     def law(self) -> str:
         """Which law of the sum the posterior is of."""
         return "exact law of the sum of whole numbers" if self.lattice else "normal law of the sum (CLT)"
 
-    def log_density_lanes(self, model: Model, observed: Observed, phi: Float[Array, "1 B"]) -> Float[Array, " B"]:
-        """Log posterior density of phi, up to a constant."""
-        prior = model.log_prior_lanes(phi)
+    def values_lanes(self, model: Model, observed: Observed, phi: Float[Array, " B"]) -> Values:
+        """What the log posterior density at phi is made of."""
+        # the likelihood is constant beyond: means of records are the same to the last digit
+        near = jnp.clip(phi, *model.finite)[None]
+        residual, covariance = model.residual_lanes(near, observed)
+        residual, variance = residual[0], jnp.maximum(covariance[0, 0], 0.0)
         if self.lattice:
-            return prior + model.lattice_log_likelihood_lanes(phi, observed, self.lattice, self.noise.augmented)
-        residual, covariance = model.residual_lanes(phi, observed)
-        if self.noise.augmented:
-            return prior + normal_laplace_log_density(residual[0], covariance[0, 0])
-        variance = covariance[0, 0] + self.noise.mean_variance
-        return prior - 0.5 * (jnp.log(variance) + residual[0] ** 2 / variance)
+            likelihood = model.lattice_log_likelihood_lanes(near, observed, self.lattice, self.noise.exponential)
+        elif self.noise.exponential:
+            likelihood = normal_laplace_log_density(residual, variance)
+        else:
+            total = variance + self.noise.variance
+            likelihood = -0.5 * (jnp.log(total) + residual**2 / total)
+        return Values(
+            model.log_prior_lanes(phi[None]), likelihood, residual, variance, model.report_lanes(phi[None])[0]
+        )
 
-    def reach_lanes(self, model: Model, observed: Observed):
-        """Ends of the first grid, where the prior has nothing left."""
-        center = over_lanes(lambda m: m.prior_center())(model)[0]
-        precision = over_lanes(lambda m: m.prior_precision())(model)[0, 0]
-        # on one side the prior may fall like exp(-precision |phi|) only
-        reach = jnp.minimum(_REACH / jnp.minimum(precision, jnp.sqrt(precision)), 600.0)
-        return center - reach, center + reach
+    def center_lanes(self, model: Model):
+        """Where the log prior, or what stands for it in `values_lanes`, has its top, and its value there."""
+        center = over_lanes(lambda m: m.prior_center())(model)
+        return center[0], model.log_prior_lanes(center)
 
-    def table_lanes(self, model: Model, observed: Observed) -> TableState:
-        """The posterior of every lane as a table."""
-        low, high = self.reach_lanes(model, observed)
+    def ends_lanes(self, low, high):
+        """Ends of the coordinate, given those that the prior reaches to."""
+        return low, high
 
-        def log_density(nodes):
-            return lax.map(lambda x: self.log_density_lanes(model, observed, x[None]), nodes)
+    def panels_of(self, problems: Any) -> Panels:
+        """The panels of the posteriors of T problems, each with its own law of the sum."""
+        lengths = problems.model.lattice_lengths(problems.n) if self.lattice else np.zeros(len(problems), int)
+        parts = []
+        for length in np.unique(lengths):
+            sampler = replace(self, lattice=int(length))
+            size = _TOGETHER if not length else max(64, _TOGETHER * 64 // int(length))
+            index = np.flatnonzero(lengths == length)
+            parts += [_Part(sampler, problems, index[start : start + size]) for start in range(0, len(index), size)]
+        with ThreadPoolExecutor(2 if len(parts) > 1 else 1) as pool:  # compiled calls leave the interpreter's lock
+            return Panels.join(list(pool.map(_Part.integrate, parts)), [part.index for part in parts])
 
-        weights = jnp.linspace(0.0, 1.0, self.search_nodes, dtype=low.dtype)[:, None]
-        nodes = low[None] * (1.0 - weights) + high[None] * weights
+    def tables(self, problems: Any) -> Tables:
+        """The posteriors of T problems as tables."""
+        from dpjax.engine.problems import precision
 
-        def close_in(nodes, temper):
-            return _closer_lanes(nodes, temper * log_density(nodes), self.search_nodes), None
+        with precision(True):
+            return tables(self.panels_of(problems), self.panels)
 
-        nodes, _ = lax.scan(close_in, nodes, jnp.asarray(_TEMPERS[:-1], low.dtype))
-        nodes = _closer_lanes(nodes, _TEMPERS[-1] * log_density(nodes), self.nodes)
-        return TableState(nodes[:1], nodes, *_table_lanes(nodes, log_density(nodes)))
-
-    # ---- the engine's view ----------------------------------------------------------------------------------------
-    def init_lanes(self, model: Model, observed: Observed, keys, chains: int) -> TableState:
-        return _shared(self.table_lanes, model, observed, chains)
-
-    def step_lanes(self, model: Model, observed: Observed, keys, state: TableState):
-        """One independent draw."""
-        _, u = normals_and_uniforms_lanes(keys, 0, 2, state.cdf.dtype)
-        return state._replace(position=_random(state, _fine(u[0], u[1]))[None]), ()
-
-    def iterate_lanes(self, model, observed, carry: TableState, keys, index, chains: int):
-        carry, _ = self.step_lanes(model, observed, keys, carry)
-        return carry, _draw(model, carry.position)
-
-    def finite_lanes(self, carry: TableState):
-        return jnp.isfinite(carry.position).all(0) & jnp.isfinite(carry.cdf).all(0)
+    def run(self, problems: Any, **options: Any) -> Any:
+        """As `dpjax.engine.run_chains`; the chains of a posterior whose error is not under its bound have the result
+        code NOT_RESOLVED."""
+        made = self.tables(problems)
+        computed = Computed(made, lambda index: _quantiles_of(problems.take(index), made.take(index)))
+        return run(TableSampler(self.name), made, computed, problems, **options)
 
 
-def _draw(model, position) -> Draw:
-    parameters = model.report_lanes(position)
-    one = jnp.ones_like(parameters[0])
-    return Draw(parameters, one, jnp.zeros(one.shape, bool))
+def _quantiles_of(problems: Any, made: Tables) -> np.ndarray:
+    """5% and 95% quantile of the reported parameter `[T, 2]`."""
+    from dpjax.engine.problems import precision
+
+    phi = quantiles(made)
+    with precision(True):
+        last = lambda x: jnp.moveaxis(jnp.asarray(x, jnp.float64), 0, -1)
+        model = jax.tree.map(last, problems.batched_model())
+        return np.sort(np.stack([np.asarray(_reported(model, jnp.asarray(x))) for x in phi.T], 1), 1)
+
+
+@jax.jit
+def _reported(model, phi):
+    return model.report_lanes(phi[None])[0]
+
+
+class _Part:
+    """Problems whose panels are made together: hands intervals to the compiled programs in few sizes."""
+
+    def __init__(self, sampler: Quadrature, problems: Any, index: np.ndarray):
+        here, self.index = problems.take(index), index
+        last = lambda x: np.moveaxis(np.asarray(x, np.float64), 0, -1)
+        self.data = jax.tree.map(last, (here.batched_model(), here.observed()))
+        self.bends = here.model_template().may_have_modes
+        self.count = len(index)
+        self.programs = programs(sampler)
+        self.sizes: tuple[int, ...] = _SIZES if len(problems) >= _SIZES[-2] else _SIZES[-1:]
+        if sampler.lattice:
+            self.sizes = tuple(s for s in self.sizes if s * sampler.lattice <= _LATTICE) or _SIZES[-1:]
+
+    def integrate(self) -> Panels:
+        from dpjax.engine.problems import precision
+
+        with precision(True):
+            return integrate(self._panels, self._first())
+
+    def _first(self) -> Looked:
+        """The first look, from end to end."""
+        places, reach, look = self.programs
+        everyone = np.arange(self.count)
+        place, width = self._in_sizes(places, everyone)
+        few = np.concatenate([place, np.repeat(place[:1], ORDER - len(place), 0)])
+        seen = Looked(*self._in_sizes(look, everyone, few))
+        low, high = self._in_sizes(reach, everyone, np.nan_to_num(seen.log_density, nan=-1e300).max(0))
+        nodes = first_nodes(place, width, low, high, self.bends)
+        groups = len(nodes) // (ORDER - 1)
+        parts = np.concatenate([nodes[g * (ORDER - 1) : g * (ORDER - 1) + ORDER] for g in range(groups)], 1)
+        seen = Looked(*self._in_sizes(look, np.tile(everyone, groups), parts))
+
+        def rows(x):  # nodes, or gaps, of all groups behind each other, without each group's last node
+            return x[: ORDER - 1].reshape(-1, groups, self.count).transpose(1, 0, 2).reshape(-1, self.count)
+
+        inner = [rows(x) for x in seen[:5]]
+        ends = [x[-1:, -self.count :] for x in seen[:3]]
+        whole = [np.concatenate(pair) for pair in zip(inner[:3], ends, strict=True)]
+        whole += [*inner[3:], seen.rounding[:, : self.count]]
+        return Looked(*whole)
+
+    def _panels(self, owner: np.ndarray, low: np.ndarray, high: np.ndarray) -> Looked:
+        nodes = low + (high - low) * (0.5 * (NODES + 1.0))[:, None]
+        nodes[-1] = high
+        return Looked(*self._in_sizes(self.programs[2], owner, nodes))
+
+    def _in_sizes(self, program: Any, owner: np.ndarray, *arrays: np.ndarray) -> list[np.ndarray]:
+        """The program's arrays for these problems; arrays have them in the last axis."""
+        pieces, start = [], 0
+        while start < len(owner):
+            left = len(owner) - start
+            size = next((s for s in self.sizes if s <= left), self.sizes[-1])
+            used = min(size, left)
+            index = np.arange(start, start + size)
+            index[used:] = start
+            data = jax.tree.map(lambda x, who=owner[index]: x[..., who], self.data)
+            out = program(*data, *(x[..., index] for x in arrays))
+            pieces.append([np.asarray(x)[..., :used] for x in out])
+            start += used
+        return [np.concatenate(rows, -1) for rows in zip(*pieces, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -219,8 +198,8 @@ class OnePosteriorSampling(Quadrature):
     """Foulds et al. 2016 for binomial records: theta drawn with density [prior x likelihood]^rho on [edge, 1 - edge].
 
     rho = (epsilon / samples) / (2 D), D = log((1 - edge) / edge) the largest log-likelihood ratio of two records
-    (SPEC A18: the factor 2 is needed, and the draw must be exact). `observed.z` holds the exact count and the noise
-    scale gives epsilon = 1 / b; each of `samples` draws spends its part of it.
+    (docs/formulas.md#one-posterior-sampling: the factor 2 is needed, and the draw must be exact). `observed.z` holds
+    the exact count and the noise scale gives epsilon = 1 / b; each of `samples` draws spends its part of it.
     """
 
     edge: float = 0.1
@@ -236,106 +215,52 @@ class OnePosteriorSampling(Quadrature):
         """Power of the density at a total budget epsilon."""
         return epsilon / self.samples / (2.0 * np.log((1.0 - self.edge) / self.edge))
 
-    def log_density_lanes(self, model, observed, phi):
+    def _exponents(self, model, observed):
         b = observed.n / observed.n_over_b[0]
         s, rho = observed.z[0] * b, self.rho(1.0 / b)
         # the prior's exponents less one, tempered; the Jacobian of logit is not tempered
         alpha = rho * (model.prior.alpha - 1.0 + s) + 1.0
-        beta = rho * (model.prior.beta - 1.0 + observed.n - s) + 1.0
-        return alpha * jax.nn.log_sigmoid(phi[0]) + beta * jax.nn.log_sigmoid(-phi[0])
+        return alpha, rho * (model.prior.beta - 1.0 + observed.n - s) + 1.0
 
-    def reach_lanes(self, model, observed):
+    def values_lanes(self, model, observed, phi):
+        alpha, beta = self._exponents(model, observed)
+        density = alpha * jax.nn.log_sigmoid(phi) + beta * jax.nn.log_sigmoid(-phi)
+        none = jnp.zeros_like(phi)
+        return Values(density, none, none, none, model.report_lanes(phi[None])[0])
+
+    def ends_lanes(self, low, high):
         end = float(np.log((1.0 - self.edge) / self.edge))
-        return jnp.full_like(observed.n, -end), jnp.full_like(observed.n, end)
+        return jnp.full_like(low, -end), jnp.full_like(high, end)
 
 
 @dataclass(frozen=True)
 class Enumeration:
-    """Settings (static): terms of the sum over counts. A model of binomial records with a beta prior."""
+    """Settings (static): terms: blocks of counts that the sum over counts is made of. A model of binomial records with
+    a beta prior."""
 
-    noise: LaplaceNoise | GaussianNoise = LaplaceNoise()
-    terms: int = 1024
+    noise: Mechanism = LAPLACE
+    terms: int = 256
     name: str = "exact"
 
-    float64 = True
     warmup_iterations = 0
 
     def __post_init__(self):
-        if self.terms < 2:
-            raise InputError(f"terms must be at least 2; got {self.terms}")
+        if self.terms < 64:
+            raise InputError(f"terms must be at least 64; got {self.terms}")
 
     @property
     def law(self) -> str:
         """Which law of the sum the posterior is of."""
         return "exact law of the sum (binomial)"
 
-    @property
-    def widest_block(self) -> int:
-        return max(2, 2**20 // self.terms)
+    def tables(self, problems: Any) -> Tables:
+        """The posteriors of the counts of T problems as tables."""
+        return _counts.tables(problems, self.noise.exponential, self.terms)
 
-    def init_lanes(self, model: Model, observed: Observed, keys, chains: int) -> TableState:
-        return _shared(self.table_lanes, model, observed, chains)
-
-    def table_lanes(self, model: Model, observed: Observed) -> TableState:
-        """Counts and their posterior probabilities, by the ratio of neighbours."""
-        n = observed.n
-        b = n / observed.n_over_b[0]
-        y = observed.z[0] * b
-        span = self.terms - 1.0
-        first = jnp.clip(jnp.round(jnp.clip(y, 0.0, n)) - jnp.floor(0.5 * span), 0.0, jnp.maximum(n - span, 0.0))
-        s = first[None] + jnp.arange(self.terms, dtype=n.dtype)[:, None]
-        inside = s <= n[None]
-        alpha, beta = model.prior.alpha[None], model.prior.beta[None]
-        past = jnp.maximum(s[1:], 1.0)  # C(n, s) B(alpha + s, beta + n - s) over the same at s - 1
-        left = jnp.maximum(n[None] - past + 1.0, 1.0)
-        ratio = jnp.log(left * (alpha + past - 1.0) / (past * (beta + left - 1.0)))
-        logs = jnp.concatenate([jnp.zeros_like(n)[None], jnp.cumsum(jnp.where(inside[1:], ratio, 0.0), 0)])
-        residual = (y[None] - s) / b[None]
-        logs = logs - (jnp.abs(residual) if self.noise.augmented else 0.5 * residual**2)
-        logs = jnp.where(inside, logs, -jnp.inf)
-        cdf = jnp.cumsum(jnp.exp(logs - logs.max(0)[None]), 0)
-        # the probability of all terms before each
-        before = jnp.concatenate([jnp.zeros_like(cdf[:1]), cdf[:-1]]) / cdf[-1:]
-        return TableState(jnp.zeros_like(n)[None], s, before, logs)
-
-    def step_lanes(self, model: Model, observed: Observed, keys, state: TableState):
-        """One independent draw: a count, then the probability given it."""
-        some_normals, some_uniforms = model.conjugate_randoms
-        normals, uniforms = normals_and_uniforms_lanes(keys, some_normals, 2 + some_uniforms, state.cdf.dtype)
-        s = jnp.minimum(_at(state.nodes, _search_lanes(state.cdf, _fine(uniforms[0], uniforms[1]))), observed.n)
-        position = model.conjugate_lanes((s / observed.n)[None], observed.n, keys, normals, uniforms[2:])
-        return state._replace(position=position), ()
-
-    def iterate_lanes(self, model, observed, carry: TableState, keys, index, chains: int):
-        carry, _ = self.step_lanes(model, observed, keys, carry)
-        return carry, _draw(model, carry.position)
-
-    def finite_lanes(self, carry: TableState):
-        return jnp.isfinite(carry.position).all(0) & jnp.isfinite(carry.cdf).all(0)
-
-
-def terms_needed(n: np.ndarray, scale: np.ndarray) -> int:
-    """Terms of `Enumeration` for these numbers of records and noise scales, rounded up to a power of two."""
-    wanted = int(np.minimum(n[:, None], 2 * np.ceil(_NOISE_REACH * scale) + 2).max()) + 2
-    return int(2 ** np.ceil(np.log2(max(wanted, 16))))
-
-
-def build(model: Model, observed: Observed, settings: Any = None):
-    """BlackJAX `SamplingAlgorithm(init, step)` of one chain; `init` makes the table and ignores the position.
-
-    Args:
-        model: model of one problem (one parameter, one statistic).
-        observed: its released statistics in units of b; 64-bit arrays if small probabilities matter.
-        settings: `Quadrature` (default), `Enumeration` or `OnePosteriorSampling`.
-    """
-    from blackjax.base import SamplingAlgorithm
-
-    settings = Quadrature() if settings is None else settings
-    table = batch_last(lambda m, o: settings.init_lanes(m, o, None, 1))
-    step = batch_last(settings.step_lanes)
-
-    def init(position, rng_key=None):
-        del rng_key, position
-        return table(model, observed)
-
-    return SamplingAlgorithm(init, lambda rng_key, state: step(model, observed, rng_key, state))
+    def run(self, problems: Any, **options: Any) -> Any:
+        """As `dpjax.engine.run.run_chains`; with NOT_RESOLVED where too much of the counts is left out."""
+        made = self.tables(problems)
+        prior = problems.batched_model().prior
+        data = (problems.n, *(np.asarray(x, np.float64) for x in (prior.alpha, prior.beta)))
+        quantiles_of = lambda index: _counts.probability_quantiles(made.take(index), *(x[index] for x in data))
+        return run(CountSampler(self.name), made, Computed(made, quantiles_of), problems, **options)

@@ -1,4 +1,5 @@
-"""S0's sampler for the sums of several data holders (`clt`; S3 C.1, SPEC C6, D9)."""
+"""Bernstein and Sheldon's sampler for the sums of several data holders (`clt`; Alparslan et al. 2023, section C.1,
+docs/formulas.md#consistent-sums, #party-clt)."""
 
 from __future__ import annotations
 
@@ -8,14 +9,15 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ..kernels import nig
-from ..kernels.augmentation import laplace_scales_from
-from ..kernels.batching import repeat_lanes
-from ..kernels.random import gamma_from
-from ..kernels.streams import normals_and_uniforms_lanes
-from ..kernels.symmetric import cholesky, matvec_lanes
-from . import party_steps as steps
-from ._party_parts import (
+from dpjax.engine.sampler import Draw
+from dpjax.kernels import nig
+from dpjax.kernels import party_steps as steps
+from dpjax.kernels.augmentation import laplace_scales_from
+from dpjax.kernels.batching import repeat_lanes
+from dpjax.kernels.random import gamma_from
+from dpjax.kernels.streams import normals_and_uniforms_lanes
+from dpjax.kernels.symmetric import cholesky, matvec_lanes
+from dpjax.samplers._party_parts import (
     PROPOSALS,
     ThetaLaw,
     bartlett_randoms,
@@ -32,7 +34,6 @@ from ._party_parts import (
     start_gram,
     total,
 )
-from .base import Draw
 
 
 class CltState(NamedTuple):
@@ -47,9 +48,10 @@ class CltState(NamedTuple):
 
 @dataclass(frozen=True)
 class Clt:
-    """S0's sampler for J parties (`clt`; C.1, SPEC D9): the sums of a party, y'y included where it was released, are
-    normal with the moments of its records; then theta, sigma2 and Sigma_x from their conjugate laws given the sums of
-    all parties, each projected to what a table can have (SPEC C6). O(p^6) for each iteration and party."""
+    """Bernstein and Sheldon's sampler for J parties (`clt`; Alparslan et al. 2023, section C.1;
+    docs/formulas.md#party-clt): the sums of a party, y'y included where it was released, are normal with the moments of
+    its records; then theta, sigma2 and Sigma_x from their conjugate laws given the sums of all parties, each projected
+    to what a table can have (docs/formulas.md#consistent-sums). O(p^6) for each iteration and party."""
 
     burn_in: int = 2000
     name: str = "clt"

@@ -1,13 +1,15 @@
-"""S3's samplers of a regression through the origin on the sums of several data holders (SPEC D; `party_steps`).
+"""Alparslan et al.'s samplers of a regression through the origin on the sums of several data holders
+(docs/formulas.md#several-data-holders; `party_steps`).
 
 `normal-x`: Algorithm 1, exact for normal features: Sigma_x | S, every S_j by a Wishart Metropolis-Hastings step, theta
 | S, sigma2, then sigma2 by a random walk. The S_j of all parties and chains are one array and move at once, each by a
 proposal of its own width.
-`fixed-s`: Algorithm 2, S_j = nearest positive semi-definite matrix of S^_j for ever: quick, and too sure (SPEC D8).
+`fixed-s`: Algorithm 2, S_j = nearest positive semi-definite matrix of S^_j for ever: quick, and too sure
+(docs/formulas.md#fixed-s).
 `fixed-s-fast`: Algorithm 3, sigma2 fixed as well: independent draws.
-`clt`: S0's sampler for J parties (C.1), the sums of each party normal: O(p^6).
-Laplace noise: S3 has Gaussian noise only. Here its density is used for S^, and a scale mixture for z^ (for all sums in
-`clt`); `fixed-s-fast` takes normal noise of the same variance, 2 b^2.
+`clt`: Bernstein and Sheldon's sampler for J parties (Alparslan et al. 2023, section C.1), the sums of each party
+normal: O(p^6). Laplace noise: Alparslan et al. 2023 have Gaussian noise only. Here its density is used for S^, and a
+scale mixture for z^ (for all sums in `clt`); `fixed-s-fast` takes normal noise of the same variance, 2 b^2.
 """
 
 from __future__ import annotations
@@ -19,14 +21,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ..errors import InputError
-from ..kernels import psd
-from ..kernels.batching import repeat_lanes, split_lanes
-from ..kernels.streams import normals_and_uniforms_lanes
-from ..kernels.symmetric import cholesky, gram_lanes, lower_inverse, matmul_lanes
-from ..kernels.wishart import acceptance, adapt_alpha, degrees_of_freedom_lanes, propose_from
-from . import party_steps as steps
-from ._party_parts import (
+from dpjax.engine.sampler import Draw
+from dpjax.errors import InputError
+from dpjax.kernels import party_steps as steps
+from dpjax.kernels import psd
+from dpjax.kernels.batching import repeat_lanes, split_lanes
+from dpjax.kernels.streams import normals_and_uniforms_lanes
+from dpjax.kernels.symmetric import cholesky, gram_lanes, lower_inverse, matmul_lanes
+from dpjax.kernels.wishart import acceptance, adapt_alpha, degrees_of_freedom_lanes, propose_from
+from dpjax.samplers._party_parts import (
     S_TARGET,
     Coefficients,
     Released,
@@ -51,8 +54,7 @@ from ._party_parts import (
     total,
     warm_up_gain,
 )
-from .base import Draw
-from .party_clt import Clt
+from dpjax.samplers.party_clt import Clt
 
 __all__ = ["Clt", "FixedS", "FixedSFast", "NormalX"]
 
@@ -224,7 +226,7 @@ class FixedState(NamedTuple):
 @dataclass(frozen=True)
 class FixedS:
     """Algorithm 2 (`fixed-s`): theta and sigma2 given S_j = nearest positive semi-definite matrix of S^_j. Features
-    may have any law; intervals are too short, since S^ is taken for exact (SPEC D8)."""
+    may have any law; intervals are too short, since S^ is taken for exact (docs/formulas.md#fixed-s)."""
 
     burn_in: int = 500
     name: str = "fixed-s"
@@ -268,7 +270,8 @@ class FixedSFast:
     """Algorithm 3 (`fixed-s-fast`): independent draws of theta given S_j as in `FixedS` and a fixed sigma2.
 
     Settings (static): sigma2, in the units of the prior; None: (bound of y / 3)^2 = 1/9 with y scaled to [-1, 1]
-    (SPEC D7: S3 prints the bound over 3, a standard deviation, for the variance).
+    (docs/formulas.md#residual-variance-third: Alparslan et al. 2023 print the bound over 3, a standard deviation, for
+    the variance).
     """
 
     sigma2: float | None = None

@@ -2,9 +2,10 @@
 
 Nothing is augmented, neither records nor the variances of Laplace noise: an evaluation costs O(q^3) for every party.
 Metric: Gauss-Newton, the prior's precision plus J' J with J the derivative of the sums in units of the noise, averaged
-over places that the chains have been to. A party's sums depend on its own latent variables a_j and the parameters only,
-so that the metric is an arrow,
-    [ K    C_1 C_2 ... ]        B_j = I + J_aj' J_aj,  C_j = J_j' J_aj,  K = Lambda_0 + sum_j J_j' J_j,
+over places that the chains have been to; an entry with Laplace noise counts less the further out it is. A party's sums
+depend on its own coordinates a_j (latent variables, and the law of its features where that is its own) and the shared
+parameters only, so that the metric is an arrow,
+    [ K    C_1 C_2 ... ]        B_j = Lambda_j + J_aj' J_aj,  C_j = J_j' J_aj,  K = Lambda_0 + sum_j J_j' J_j,
     [ C_1' B_1         ]
     [ C_2'     B_2     ]
 and is factored party by party: R_j = chol(B_j)^{-1}, Q_j = R_j C_j', R = chol(K - sum_j Q_j' Q_j)^{-1}. The metric is
@@ -23,11 +24,14 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from ..errors import InputError
-from ..kernels.batching import repeat_lanes
-from ..kernels.hmc import Trajectory, trajectory_lanes
-from ..kernels.streams import normals_and_uniforms_lanes
-from ..kernels.symmetric import (
+from dpjax.engine.model import Observed
+from dpjax.engine.sampler import KEY_BLOCK, Draw
+from dpjax.errors import InputError
+from dpjax.kernels.batching import repeat_lanes
+from dpjax.kernels.collapsed import DIVERGENCE, LAUNCH_ERROR
+from dpjax.kernels.hmc import Trajectory, trajectory_lanes
+from dpjax.kernels.streams import normals_and_uniforms_lanes
+from dpjax.kernels.symmetric import (
     SWEEP_UP_TO,
     gram_lanes,
     inverse_cholesky,
@@ -35,13 +39,9 @@ from ..kernels.symmetric import (
     matvec_lanes,
     matvec_transposed_lanes,
 )
-from ..models.base import Model, Observed
-from ..models.party_sums import PartySums
-from .base import KEY_BLOCK, Draw
-from .collapsed import DIVERGENCE, LAUNCH_ERROR, pooled
+from dpjax.samplers.collapsed import pooled
 
-#: Iterations between changes of the metric.
-WINDOW = KEY_BLOCK
+WINDOW = KEY_BLOCK  # iterations between changes of the metric
 #: Bound on the length of trajectories.
 LONGEST_TRAJECTORY = 2.64
 #: Directions of a derivative that are taken side by side.
@@ -68,7 +68,7 @@ class PartyState(NamedTuple):
     learned: tuple[Float[Array, "P P T"], Float[Array, "D D JT"], Float[Array, "D P JT"]]
 
 
-def factor_lanes(model: PartySums, inner, latent, across) -> Arrow:
+def factor_lanes(model: Any, inner, latent, across) -> Arrow:
     """The factors of the metric with K = inner `[P, P, B]`, B_j = latent `[D, D, J * B]`, C_j' = across
     `[D, P, J * B]`."""
     r = inverse_cholesky.lanes(latent)
@@ -77,7 +77,7 @@ def factor_lanes(model: PartySums, inner, latent, across) -> Arrow:
     return Arrow(inverse_cholesky.lanes(schur), r, q)
 
 
-def _times(m: Float[Array, "R C JT"], x: Float[Array, "C JCT"], parties: int, transposed: bool = False):
+def _times(m: Float[Array, "R C JT"], x: Float[Array, "N JCT"], parties: int, transposed: bool = False):
     """`m x`, or `m' x`, with one matrix for all chains of a problem (and party)."""
     lanes = m.shape[-1] // parties
     matrix = m.reshape(*m.shape[:2], parties, lanes)
@@ -91,30 +91,35 @@ def _times(m: Float[Array, "R C JT"], x: Float[Array, "C JCT"], parties: int, tr
     return out.reshape(out.shape[0], -1)
 
 
-def velocity_lanes(model: PartySums, arrow: Arrow, u):
+def velocity_lanes(model: Any, arrow: Arrow, u):
     """M^{-1/2} u: a step in position from one in whitened coordinates `[P, B]`."""
     parties = model.parties
-    first = _times(arrow.parameters, u[: model.base.dim], 1, transposed=True)
-    own = model.by_party(u[model.base.dim :], model.latent_dim)
+    first = _times(arrow.parameters, u[: model.shared_dim], 1, transposed=True)
+    own = model.by_party(u[model.shared_dim :], model.own_dim)
     own = own - _times(arrow.across, model.to_parties(first), parties)
     return jnp.concatenate([first, model.stacked(_times(arrow.latent, own, parties, transposed=True))])
 
 
-def force_lanes(model: PartySums, arrow: Arrow, gradient):
+def force_lanes(model: Any, arrow: Arrow, gradient):
     """M^{-1/2}' g: the gradient in whitened coordinates `[P, B]`."""
     parties = model.parties
-    own = _times(arrow.latent, model.by_party(gradient[model.base.dim :], model.latent_dim), parties)
-    first = gradient[: model.base.dim] - model.over_parties(_times(arrow.across, own, parties, transposed=True))
+    own = _times(arrow.latent, model.by_party(gradient[model.shared_dim :], model.own_dim), parties)
+    first = gradient[: model.shared_dim] - model.over_parties(_times(arrow.across, own, parties, transposed=True))
     return jnp.concatenate([_times(arrow.parameters, first, 1), model.stacked(own)])
 
 
-def curvature_lanes(model: PartySums, observed: Observed, position, wider=None):
+def curvature_lanes(model: Any, observed: Observed, position, wider=None, tails=False):
     """J' J of the sums in units of the noise: K - Lambda_0, B_j - I and C_j' (see `Arrow`)."""
-    work, dim, size = observed.root_n_over_b.dtype, model.base.dim, model.latent_dim
+    work, dim, size = observed.root_n_over_b.dtype, model.shared_dim, model.own_dim
     x = position.astype(work)
     scale = model.information_lanes(x, observed)
     if wider is not None:
         scale = scale / model.to_parties(wider)[None]
+    elif tails:
+        # far out the density of Laplace noise has a slope and no curvature
+        missed = jnp.abs(model.noise_lanes(x, observed)).astype(work)
+        laplace = model.laplace.reshape(1, -1) > 0
+        scale = scale * jnp.where(laplace & (missed > 1.0), lax.rsqrt(missed), jnp.ones_like(missed))
     function = lambda y: model.sums_lanes(y) * scale
 
     def directions(tangents):
@@ -171,11 +176,10 @@ class PartyHmc:
         """Steps per trajectory at this many coordinates: the step size falls with the fourth root of them."""
         return self.leapfrogs or max(4, round(1.8 * dim**0.25))
 
-    def block_lanes(self, model: Model, chains: int) -> int:
+    def block_lanes(self, model: Any, chains: int) -> int:
         """A block of 64 problems is fastest on CPU where their metrics stay in the cache, else one of 8: products with
         a metric run over problems first (5 features, 5 parties: 16 to 32 problems took twice as long)."""
-        assert isinstance(model, PartySums)
-        metric = model.base.dim**2 + 2 * model.parties * model.latent_dim**2
+        metric = model.shared_dim**2 + 2 * model.parties * model.own_dim**2
         return chains * (64 if metric <= 10_000 else 8 if metric <= 1_000_000 else 1)
 
     def longest_step(self, dim: int) -> float:
@@ -194,13 +198,12 @@ class PartyHmc:
         return trajectory_lanes(log_density_and_grad, position, momentum, velocity, force, step_size, steps)
 
     # ---- the engine's view ---------------------------------------------------------------------------------
-    def init_lanes(self, model: Model, observed: Observed, keys, chains: int) -> PartyState:
-        assert isinstance(model, PartySums)
+    def init_lanes(self, model: Any, observed: Observed, keys, chains: int) -> PartyState:
         work = observed.root_n_over_b.dtype
         # chains start from one place: the search is done once for each problem
         lanes = observed.z.shape[-1] // chains
         one, seen = jax.tree.map(lambda x: x[..., :lanes], (model, observed))
-        prior = jax.vmap(lambda m: m.prior_precision(), in_axes=-1, out_axes=-1)(one).astype(work)
+        prior = _prior_precision(one, work)
         start = jax.vmap(lambda m: m.prior_center(), in_axes=-1, out_axes=-1)(one).astype(observed.z.dtype)
         position, _, (learned, arrow) = self._mode_lanes(one, seen, start, prior)
         zero = jnp.zeros(lanes, work)
@@ -213,10 +216,10 @@ class PartyHmc:
         Returns position, log step and (K, B, C and their factors).
         """
         missed = jnp.abs(model.noise_lanes(position, observed)).max(0)
-        missed = missed.reshape(model.parties, -1).max(0).astype(prior.dtype)
+        missed = missed.reshape(model.parties, -1).max(0).astype(prior[0].dtype)
         widening = jnp.log(jnp.maximum(missed, 1.0))
         zero = jnp.zeros_like(widening)
-        momentum = jnp.zeros(position.shape, prior.dtype)
+        momentum = jnp.zeros(position.shape, prior[0].dtype)
 
         def search(carry, index):
             position, log_step, _ = carry
@@ -232,8 +235,8 @@ class PartyHmc:
             return (jnp.where(uphill[None], end.position, position), log_step, (learned, arrow)), None
 
         # the last step's metric, one step short of the mode, serves until the chains have moved
-        size, parties = model.latent_dim, model.parties
-        lanes, dim, dtype = position.shape[-1], model.base.dim, prior.dtype
+        size, parties = model.own_dim, model.parties
+        lanes, dim, dtype = position.shape[-1], model.shared_dim, prior[0].dtype
         empty = (
             jnp.zeros((dim, dim, lanes), dtype),
             jnp.zeros((size, size, parties * lanes), dtype),
@@ -281,10 +284,9 @@ class PartyHmc:
         first = jax.tree.map(lambda x: x[..., :lanes], model)
 
         def learn(carry: PartyState) -> PartyState:
-            seen = curvature_lanes(model, observed, carry.position)
+            seen = curvature_lanes(model, observed, carry.position, tails=True)
             seen = tuple(_chain_mean(x, chains, lanes) for x in seen)
-            prior = jax.vmap(lambda m: m.prior_precision(), in_axes=-1, out_axes=-1)(first).astype(seen[0].dtype)
-            new = _with_prior(prior, seen)
+            new = _with_prior(_prior_precision(first, seen[0].dtype), seen)
             # the mode's own curvature counts until the chains have been elsewhere
             number = (done // WINDOW).astype(new[0].dtype)
             weight = jnp.where(number <= 2, 1.0, 1.0 / (number - 1.0)).astype(new[0].dtype)
@@ -303,10 +305,18 @@ class PartyHmc:
 
 
 # ---- lanes of chains (outermost), of parties, of problems --------------------------------------------------------
+def _prior_precision(model: Any, dtype):
+    """Lambda_0 `[P, P, T]` and Lambda_j `[D, D, J * T]`."""
+    shared, own = (
+        jax.vmap(of, in_axes=-1, out_axes=-1)(model).astype(dtype)
+        for of in (lambda m: m.prior_precision(), lambda m: m.own_precision())
+    )
+    return shared, model.to_parties(own)
+
+
 def _with_prior(prior, curvature) -> tuple[Any, Any, Any]:
     inner, latent, across = curvature
-    eye = jnp.eye(latent.shape[0], dtype=latent.dtype)[..., None]
-    return prior + inner, latent + eye, across
+    return prior[0] + inner, prior[1] + latent, across
 
 
 def _chain_mean(x, chains: int, lanes: int):

@@ -1,4 +1,5 @@
-"""Figures 2 and 4 of S3, simulated data: python experiments/alparslan2023/figure2.py [figure2.toml] --output DIR
+"""Figures 2 and 4 of Alparslan et al. 2023, simulated data: python experiments/alparslan2023/figure2.py [figure2.toml]
+--output DIR
 
 Errors of theta and of predictions, and MMD to the non-private posterior, against epsilon. Writes figure_2_VARIANT.png,
 figure_4_VARIANT.png, results.json (every number) and results.txt. Bounds come from the data and the noise is seeded:
@@ -17,7 +18,7 @@ from s3_simulated import read_config, study
 
 def figure(results: dict[str, Any], variant: str, rows: list[tuple[str, str]], title: str):
     """A line per method against epsilon, a column per J, for every d one row for each of `rows` (key, label)."""
-    from dpjax.figures import legend_line, method_looks, new_figure, place_legend
+    from dpjax.figures.style import legend_line, method_looks, new_figure, place_legend
 
     config = results["config"]
     looks = method_looks(config["methods"])
@@ -53,7 +54,7 @@ def figure(results: dict[str, Any], variant: str, rows: list[tuple[str, str]], t
 
 def finish(results: dict[str, Any], folder: Path) -> str:
     """Draw the figures; the numbers as text."""
-    from dpjax.figures import save_figure
+    from dpjax.figures.style import save_figure
 
     repetitions = results["config"]["repetitions"]
     for label, variant in results["config"]["variants"].items():

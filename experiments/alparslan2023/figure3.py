@@ -1,4 +1,4 @@
-"""Figure 3 of S3: python experiments/alparslan2023/figure3.py [figure3.toml] --output DIR
+"""Figure 3 of Alparslan et al. 2023: python experiments/alparslan2023/figure3.py [figure3.toml] --output DIR
 
 Seconds per iteration against the number of features, of one problem among several in one call, compilation apart.
 Writes figure_3.png, results.json and results.txt.
@@ -12,13 +12,13 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from _common import check_values, read_typed
 from s3_command import Said, run
 from s3_data import MethodOptions, Prior, Strict, party_sums
 from s3_release import Level, infer
 from s3_simulated import simulate
 
-from dpjax import _runtime
-from dpjax._scripts import check_values, read_typed
+from dpjax._base import runtime
 
 
 class Config(Strict, frozen=True):
@@ -83,8 +83,8 @@ def study(config: Config, said: Said = lambda text: None) -> dict[str, Any]:
                 }
                 said(f"d = {d}, J = {parties}, {method}: {seconds / config.problems:.2e} s per iteration")
     return {
-        "versions": _runtime.versions(),
-        "machine": _runtime.machine(),
+        "versions": runtime.versions(),
+        "machine": runtime.machine(),
         "config": msgspec.to_builtins(config),
         "methods": found,
         "exponents": {m: {j: _exponent(rows) for j, rows in by_j.items()} for m, by_j in found.items()},
@@ -102,7 +102,7 @@ def _exponent(rows: dict[str, Any]) -> float | None:
 
 def finish(results: dict[str, Any], folder: Path) -> str:
     """Draw the figure; the numbers as text."""
-    from dpjax.figures import legend_line, method_looks, new_figure, place_legend, save_figure
+    from dpjax.figures.style import legend_line, method_looks, new_figure, place_legend, save_figure
 
     config = results["config"]
     looks = method_looks(config["methods"])

@@ -11,10 +11,10 @@ from typing import Any
 
 from s3_data import HERE
 
-from dpjax import _files, _runtime
+from dpjax._base import files, runtime
 from dpjax.errors import DpjaxError, InputError
 
-_runtime.prepare_jax()  # before the other modules here, which load JAX
+runtime.prepare_jax()  # before the other modules here, which load JAX
 
 Said = Callable[[str], None]
 
@@ -58,6 +58,6 @@ def run(
     results["seconds"] = time.perf_counter() - start
     text += f"\n\n{results['seconds']:.0f} s in all"
     print(text)
-    _files.write_text(folder / "results.txt", text + "\n", True)
-    _files.write_json(folder / "results.json", results, True)
+    files.write_text(folder / "results.txt", text + "\n", True)
+    files.write_json(folder / "results.json", results, True)
     return 0

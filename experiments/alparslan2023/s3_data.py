@@ -1,4 +1,4 @@
-"""The real tables of S3 section 5.2: as its authors prepare them, and without looking at them."""
+"""The real tables of Alparslan et al. 2023, section 5.2: as its authors prepare them, and without looking at them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from _common import find_table
 
-from dpjax._scripts import find_table
-from dpjax._table import read_columns
 from dpjax.errors import InputError
-from dpjax.row_norms import clip_rows
+from dpjax.privacy.clipping import clip_rows
+from dpjax.releases.table import read_columns
 
 HERE = Path(__file__).parent
 
@@ -125,7 +125,7 @@ def read_table(table: Table) -> dict[str, np.ndarray]:
 def paper_split(table: Table, columns: dict[str, np.ndarray], train: float) -> Split:
     """As the authors' script prepares it: all rows z-scored (test rows too), y centred and divided by its largest
     absolute value, the first rows for training, bounds = largest |x| and |y| of the training rows. NOT private: scales
-    and bounds come from the table (SPEC A7)."""
+    and bounds come from the table (docs/formulas.md#stated-bounds)."""
     x = np.stack([columns[name] for name in table.features], 1)
     y = columns[table.target]
     x = (x - x.mean(0)) / x.std(0, ddof=1)

@@ -1,4 +1,5 @@
-"""Simulated releases of S3's experiments: noise as in the paper and as it has to be, and what the methods infer.
+"""Simulated releases of Alparslan et al.'s experiments: noise as in the paper and as it has to be, and what the methods
+infer.
 
 The noise is seeded and the bounds may come from the data: nothing here protects anybody.
 """
@@ -12,10 +13,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from adassp import AdaSSPNoise, adassp_noise
 
-from dpjax.adassp import AdaSSPNoise, adassp_noise
-from dpjax.mechanisms import analytic_gaussian_sigma
-from dpjax.row_norms import l2_sensitivity, paper_sensitivity
+from dpjax.privacy.gaussian import analytic_gaussian_sigma
+from dpjax.privacy.row_norms import l2_sensitivity
 
 #: The methods by the paper's names; ours has none there.
 PAPER_NAMES = {
@@ -29,19 +30,21 @@ PAPER_NAMES = {
 NOISES = {
     "authors": (
         "noise of the authors' code: NOT (epsilon, delta)-differentially private as claimed. The sensitivity is the "
-        "add-remove value where the paper's neighbours are replace-one (SPEC A3, A5), and the code's analytic Gaussian "
+        "add-remove value where the paper's neighbours are replace-one (docs/formulas.md#row-norm-sensitivity), and "
+        "the code's analytic Gaussian "
         "mechanism has sqrt(epsilon) u in place of sqrt(epsilon u)"
     ),
     "paper": (
         "noise of the paper's sensitivity: NOT (epsilon, delta)-differentially private as claimed; it is the "
-        "add-remove value, the paper's neighbours are replace-one (SPEC A3, A5)"
+        "add-remove value, the paper's neighbours are replace-one (docs/formulas.md#row-norm-sensitivity)"
     ),
-    "replace-one": "sensitivities of replaced records (SPEC A3, A5, A14), analytic Gaussian mechanism",
+    "replace-one": "sensitivities of replaced records (docs/formulas.md#row-norm-sensitivity, #adassp), analytic "
+    "Gaussian mechanism",
 }
 
 
 def noise_checks(config: Any) -> list[tuple[str, bool, str]]:
-    """Rows of `dpjax._scripts.check_values` for the noise of a config's variants: noise that is not private as claimed
+    """Rows of `_common.check_values` for the noise of a config's variants: noise that is not private as claimed
     must be asked for by its name."""
     unsafe = [name for name, variant in config.variants.items() if variant.noise != "replace-one"]
     return [
@@ -84,9 +87,10 @@ class Level:
     """How much noise, and what goes with it.
 
     noise: of `NOISES`. "authors" and "paper" have the paper's sensitivities (add-remove values, too small), adaSSP as
-    in the authors' code, and the bound of y over 3 as the residual VARIANCE of fixed-s-fast (SPEC D7); "replace-one"
-    has those of replaced records (A3, A5), exact adaSSP (A14), and the square of that third. theta_variance: of the
-    prior.
+    in the authors' code, and the bound of y over 3 as the residual VARIANCE of fixed-s-fast
+    (docs/formulas.md#residual-variance-third); "replace-one" has those of replaced records
+    (docs/formulas.md#row-norm-sensitivity), exact adaSSP (docs/formulas.md#adassp), and the square of that third.
+    theta_variance: of the prior.
     """
 
     noise: str
@@ -102,10 +106,11 @@ class Level:
         return of(self.epsilon * share, self.delta * share)
 
     def sensitivity(self, squares: bool) -> float:
-        """L2 sensitivity of (S, z), or with y'y."""
-        if self.noise != "replace-one":
-            return paper_sensitivity(self.bound_x, self.bound_y, squares=squares)
-        return l2_sensitivity(self.d, self.bound_x, self.bound_y, squares=squares)
+        """L2 sensitivity of (S, z), or with y'y. The paper's (section 3.1, C.1) is that of adding or removing a record,
+        while its neighbours differ in a replaced one: noise of this scale is too small, without y'y by a factor of
+        sqrt(2) to 2 (docs/formulas.md#row-norm-sensitivity)."""
+        adjacency = "replace-one" if self.noise == "replace-one" else "add-remove"
+        return l2_sensitivity(self.d, self.bound_x, self.bound_y, squares=squares, adjacency=adjacency)
 
     def scale(self, squares: bool) -> float:
         """Standard deviation of every entry's noise."""
@@ -135,8 +140,8 @@ def wishart_scale(d: int, seed: Sequence[int]) -> np.ndarray:
 
 
 def prior_of(prior: Any, theta_variance: Any, scale: np.ndarray, *, conjugate: bool) -> Any:
-    """S3's prior, for problems with these variances of theta `[T]`; conjugate: theta | sigma2 ~ N(0, sigma2 (a - 1) / b
-    I), which is what clt has in the authors' code in both of its versions."""
+    """Alparslan et al.'s prior, for problems with these variances of theta `[T]`; conjugate: theta | sigma2 ~ N(0,
+    sigma2 (a - 1) / b I), which is what clt has in the authors' code in both of its versions."""
     import jax
 
     from dpjax.models import OriginRegression
@@ -189,8 +194,8 @@ def infer(
 
     `clt` has releases of its own, with y'y and its larger noise; all others share theirs.
     """
-    from dpjax.methods import run_method
-    from dpjax.problems import party_problems
+    from dpjax.inference.run_method import run_method
+    from dpjax.models.problems import party_problems
 
     squares = method == "clt"
     z, noise = releases(sums, levels, repetitions, squares, [*seed, 0])
@@ -215,8 +220,8 @@ def fast(
     import jax
     import jax.numpy as jnp
 
+    from dpjax.kernels.party_steps import coefficient_information, coefficient_law, cross_root
     from dpjax.kernels.psd import clip_eigenvalues
-    from dpjax.samplers.party_steps import coefficient_information, coefficient_law, cross_root
 
     d = levels[0].d
     per_level = lambda values: np.repeat(np.asarray(values, np.float32), repetitions)
@@ -250,8 +255,7 @@ def fast(
 def adassp_estimates(sums: np.ndarray, level: Level, repetitions: int, seed: Sequence[int], parties: int) -> np.ndarray:
     """theta `[R, d]` of adaSSP, all repetitions in one call."""
     import jax
-
-    from dpjax.adassp import simulate_adassp
+    from adassp import simulate_adassp
 
     gram, cross = matrices(sums, level.d)
     noise = level.adassp(parties)

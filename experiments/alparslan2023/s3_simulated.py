@@ -1,4 +1,5 @@
-"""Simulated data of S3 section 5.1, errors of its methods against epsilon, and MMD to the non-private posterior."""
+"""Simulated data of Alparslan et al. 2023, section 5.1, errors of its methods against epsilon, and MMD to the
+non-private posterior."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from _common import check_values, read_typed
 from s3_data import MethodOptions, Prior, Strict, party_sums
 from s3_release import (
     NOISES,
@@ -21,8 +23,7 @@ from s3_release import (
     wishart_scale,
 )
 
-from dpjax import _runtime
-from dpjax._scripts import check_values, read_typed
+from dpjax._base import runtime
 
 WIDTH = 0.1  # h of the authors' kernel exp(-|x - y|^2 / (2 h))
 
@@ -136,14 +137,15 @@ def _kernel(x: np.ndarray, y: np.ndarray, width: float) -> np.ndarray:
 def study(config: Config, said: Callable[[str], None] = lambda text: None) -> dict[str, Any]:
     """Run everything; returns what results.json holds."""
     results: dict[str, Any] = {
-        "versions": _runtime.versions(),
-        "machine": _runtime.machine(),
+        "versions": runtime.versions(),
+        "machine": runtime.machine(),
         "config": msgspec.to_builtins(config),
         "private": False,
         "noises": {v.noise: NOISES[v.noise] for v in config.variants.values()},
         "mmd": {
             "mmd2": f"as in the authors' code: h = {WIDTH}, times (2 pi h)^(-d/2)",
-            "mmd2_standardised": "parameters over their non-private sd, kernel exp(-|x - y|^2 / (2 d)) (SPEC G1)",
+            "mmd2_standardised": "parameters over their non-private sd, kernel exp(-|x - y|^2 / (2 d)) "
+            "(docs/formulas.md#mmd)",
         },
         "features": {},
     }

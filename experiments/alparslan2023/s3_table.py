@@ -1,4 +1,4 @@
-"""The study behind Tables 1 and 2 of S3, its numbers as text, and what the paper's tables say."""
+"""The study behind Tables 1 and 2 of Alparslan et al. 2023, its numbers as text, and what the paper's tables say."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from _common import check_values, read_typed
 from s3_data import (
     MethodOptions,
     Prior,
@@ -33,8 +34,7 @@ from s3_release import (
     wishart_scale,
 )
 
-from dpjax import _runtime
-from dpjax._scripts import check_values, read_typed
+from dpjax._base import runtime
 
 COLUMNS = ("normal-x", "fixed-s", "fixed-s-fast", "clt", "adassp")
 #: Table 1 by title of the set and J, in the order of COLUMNS.
@@ -136,8 +136,8 @@ def study(config: Config, said: Callable[[str], None] = lambda text: None) -> di
     """Run everything; returns what results.json holds."""
     tables, missing = present_tables(config.sets)
     results: dict[str, Any] = {
-        "versions": _runtime.versions(),
-        "machine": _runtime.machine(),
+        "versions": runtime.versions(),
+        "machine": runtime.machine(),
         "config": msgspec.to_builtins(config),
         "private": False,
         "noises": {v.noise: NOISES[v.noise] for v in config.variants.values()},

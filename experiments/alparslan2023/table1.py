@@ -1,4 +1,5 @@
-"""Tables 1 and 2 of S3, real data: python experiments/alparslan2023/table1.py [table1.toml] --output DIR
+"""Tables 1 and 2 of Alparslan et al. 2023, real data: python experiments/alparslan2023/table1.py [table1.toml] --output
+DIR
 
 All repetitions and noise levels of one table and number of parties are one call per method. Writes results.json (every
 number) and results.txt (tables, ours beside the paper's). Needs the tables in the folder that DPJAX_DATA names. Bounds

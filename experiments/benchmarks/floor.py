@@ -24,7 +24,7 @@ from collections import Counter
 from functools import partial
 from pathlib import Path
 
-from dpjax._runtime import prepare_jax
+from dpjax._base.runtime import prepare_jax
 
 os.environ.setdefault("DPJAX_CACHE", "off")  # compile times are measured
 prepare_jax()  # as the command line does
@@ -37,9 +37,9 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as Spec
 from run import machine, save, study
 
-from dpjax.engine import run_chains
+from dpjax.engine.model import Observed
+from dpjax.engine.run import run_chains
 from dpjax.kernels.streams import normals_and_uniforms_lanes, threefry2x32
-from dpjax.models.base import Observed
 from dpjax.samplers.collapsed import Collapsed
 from dpjax.samplers.gibbs import Gibbs
 

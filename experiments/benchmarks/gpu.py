@@ -2,7 +2,7 @@
 
 Results are written to `gpu.json` after every part, and a part that fails leaves its traceback there. Parts: machine,
 prepare and reference (on the CPU, the second beside the others), compile (fills the persistent cache, several side by
-side), agreement, engine, kernel, rates, variants (XLA's flags).
+side), agreement, engine, variants (XLA's flags).
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import gpu_kernel
 import gpu_parts
 import numpy as np
 from gpu_parts import NAMES, ON_GPU, PLATFORM, Sizes, engine_jobs
@@ -32,15 +31,15 @@ FLAGS = (
 def limits(quick: bool) -> dict[str, int]:
     """Seconds per part."""
     if quick:
-        return {"machine": 30, "prepare": 40, "warm": 60, "reference": 100, "agreement": 45, "compile": 60,
-                "engine": 40, "kernel": 45, "rates": 30, "plain": 0, "variants": 0}  # fmt: skip
-    return {"machine": 30, "prepare": 40, "warm": 90, "reference": 150, "agreement": 90, "compile": 100, "engine": 170,
-            "kernel": 110, "rates": 45, "plain": 45, "variants": 40}  # fmt: skip
+        return {"machine": 30, "prepare": 40, "reference": 100, "agreement": 45, "compile": 60, "engine": 40,
+                "variants": 0}  # fmt: skip
+    return {"machine": 30, "prepare": 40, "reference": 150, "agreement": 90, "compile": 100, "engine": 170,
+            "variants": 40}  # fmt: skip
 
 
 def compare(folder: Path) -> dict:
     """Differences of the two sides' results."""
-    from dpjax.diagnostics import diagnose
+    from dpjax.diagnostics.ranks import diagnose
 
     out: dict = {}
     for bits in (32, 64):
@@ -64,7 +63,7 @@ def compare(folder: Path) -> dict:
         for name in ("collapsed", "gibbs"):
             if name in cpu and name in gpu:
                 codes = [int(x[f"codes_{name}"].sum()) for x in (cpu, gpu)]
-                found[name] = gpu_kernel.means_apart(cpu[name], gpu[name]) | {"codes_not_0": codes}
+                found[name] = gpu_parts.means_apart(cpu[name], gpu[name]) | {"codes_not_0": codes}
         if "gibbs_long" in cpu:
             made = diagnose(cpu["gibbs_long"], NAMES, threads=8)
             steps = 2 * cpu["gibbs_long"].shape[2] * 40
@@ -147,7 +146,6 @@ class Driver:
                 beside.submit(self.process, "reference", bits, "cpu", cpu=True, JAX_ENABLE_X64=x64, **host)
                 for bits, x64 in modes
             ]
-            waiting.append(beside.submit(self.process, "warm", cpu=True))
             if not ON_GPU:  # one process at a time
                 for each in waiting:
                     each.result()
@@ -159,23 +157,13 @@ class Driver:
             for each in compiling + waiting:
                 each.result()
         self.found["compile"] = [json.loads(path.read_text()) for path in sorted(self.folder.glob("compile_*.json"))]
-        self.collect("warm", "results_cpu_32", "results_cpu_64", "results_gpu_32", "results_gpu_64")
+        self.collect("results_cpu_32", "results_cpu_64", "results_gpu_32", "results_gpu_64")
         try:
             self.found["agreement"] = compare(self.folder)
         except Exception as error:
             self.found["errors"]["compare"] = repr(error)
-        self.process("kernel", "gibbs")
-        self.collect("kernel_gibbs")
         self.process("engine")
         self.collect("engine")
-        self.process("kernel", "collapsed")
-        self.collect("kernel_collapsed")
-        self.process("rates")
-        self.collect("rates")
-        for sampler in ("gibbs", "collapsed"):
-            if self.limits["plain"]:
-                self.process("plain", sampler)
-                self.collect(f"plain_{sampler}")
         for k, flags in enumerate(FLAGS if ON_GPU else ("",)):
             if self.limits["variants"]:
                 self.process("variants", str(k), VARIANT=f"variant_{k}", XLA_FLAGS=flags)
@@ -195,61 +183,24 @@ class Driver:
         self.found["ess_per_chain_step"] = per_step
         print(json.dumps(self.found.get("agreement"), indent=1))
         rows = [("engine", row) for row in self.found.get("engine", [])]
-        kinds = ("kernel_gibbs", "plain_gibbs", "kernel_collapsed", "plain_collapsed")
-        kernels = [self.found.get(name, {}) for name in kinds]
-        rows += [("kernel", row) for found in kernels for row in found.get("rows", [])]
         for name in sorted(k for k in self.found if k.startswith("variant_")):
             rows += [(name, row) for row in self.found[name]]
-        print(f"{'':9s} {'sampler':10s} {'chains':>8s} {'layout':34s} {'us/step':>9s} {'chain-steps/s':>14s} {'ESS/s':>11s} {'compile':>8s}")  # fmt: skip
+        print(f"{'':9s} {'sampler':10s} {'chains':>8s} {'lanes':>8s} {'us/step':>9s} {'chain-steps/s':>14s} {'ESS/s':>11s} {'compile':>8s}")  # fmt: skip
         for kind, row in rows:
             if "error" in row:
-                print(kind, row["sampler"], row.get("chains"), row.get("code"), row["error"][:300])
+                print(kind, row["sampler"], row.get("chains"), row["error"][:300])
                 continue
-            layout = " ".join(str(row.get(k, "")) for k in ("code", "lanes", "num_warps", "rounds", "looped"))
             ess = per_step.get(row["sampler"])
             row["ess_per_second"] = ess and ess * row["chain_steps_per_second"]
             shown = f"{row['ess_per_second']:11,.0f}" if ess else " " * 11
             first = row.get("compile_seconds", 0.0)
             print(
-                f"{kind:9s} {row['sampler']:10s} {row['chains']:8d} {layout:34s} {1e6 * row['seconds_per_step']:9.1f} "
+                f"{kind:9s} {row['sampler']:10s} {row['chains']:8d} {row['lanes']:8d} {1e6 * row['seconds_per_step']:9.1f} "
                 f"{row['chain_steps_per_second']:14,.0f} {shown} {first:8.1f} {row.get('flags', '')}"
             )
-        for name, found in zip(kinds, kernels, strict=True):
-            for key in ("against_plain", "means_against_engine"):
-                if key in found:
-                    print(name, key, found[key])
         print("compiled side by side, with one segment, seconds:", self.found.get("compile"))
-        self.floor()
         for label, text in self.found["errors"].items():
             print(f"ERROR {label}: {text[-800:]}")
-
-    def floor(self):
-        """Share of the machine's arithmetic that the kernel reaches: counted operations at measured rates."""
-        found = self.found.get("rates", {})
-        if "step_operations" not in found:
-            return
-        rate = {
-            name: value["per_second"]
-            for name, value in found.items()
-            if isinstance(value, dict) and "per_second" in value
-        }
-        count = found["step_operations"]
-        numbers = 27 / rate["normals_20"] + 11 / rate["threefry_words_20"]
-        algebra = max(0, count.get("float", 0) - 27 * 40) / rate["fma_float32"]
-        special = (
-            count.get("div", 0) / rate["divide"] + (count.get("sqrt", 0) + count.get("rsqrt", 0) - 27) / rate["sqrt"]
-        )
-        special += (count.get("log", 0) + count.get("log1p", 0) - 27) / rate["log"] + count.get("exp", 0) / rate["exp"]
-        total = numbers + algebra + special
-        self.found["floor"] = {
-            "random_numbers_seconds": numbers, "algebra_seconds": algebra, "special_seconds": special,
-            "chain_steps_per_second": 1 / total,
-        }  # fmt: skip
-        done = [r["chain_steps_per_second"] for r in self.found.get("kernel_gibbs", {}).get("rows", []) if "seconds" in r and r["code"].startswith("pallas") and r["rounds"] == 20]  # fmt: skip
-        if done:
-            self.found["floor"]["share_of_floor"] = max(done) * total
-        print("rates", json.dumps(rate), "\nfloor", json.dumps(self.found["floor"]), json.dumps(count))
-        print("loop iteration", found.get("loop_iteration_seconds"))
 
 
 def main() -> None:
@@ -268,10 +219,6 @@ def main() -> None:
         gpu_parts.results(folder, sizes, int(more[0]), more[1])
     elif options.part == "compile":
         gpu_parts.compile_one(folder, sizes, int(more[0]))
-    elif options.part in ("kernel", "plain"):
-        getattr(gpu_kernel, options.part)(folder, sizes, more[0])
-    elif options.part == "rates":
-        gpu_kernel.rates(folder, sizes)
     else:
         getattr(gpu_parts, options.part)(folder, sizes)
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Checks and timings on one GPU: results against the CPU's, chain-steps per second of the engine and of the whole-loop
-# kernel, rates of the machine.   bash experiments/benchmarks/gpu.sh [OUTDIR] [--quick]
-# GPU_PLATFORM=cpu runs the whole script on the CPU with tiny sizes (kernels interpreted). PYTHON: interpreter.
+# Checks and timings on one GPU: results against the CPU's, chain-steps per second of the engine.
+#   bash experiments/benchmarks/gpu.sh [OUTDIR] [--quick]
+# GPU_PLATFORM=cpu runs the whole script on the CPU with tiny sizes. PYTHON: interpreter.
 set -u
 root=$(cd "$(dirname "$0")/../.." && pwd)
 out=$root/results/gpu

@@ -18,7 +18,6 @@ ON_GPU = PLATFORM != "cpu"
 CELLS = {"slow": (1000, 0.1), "fast": (1000, 10.0)}
 #: Steps of one segment, one call of the compiled program.
 SEGMENT = 100
-FROZEN = ("step_size", "prior_precision", "covariance", "jacobian", "curvature")
 NAMES = ("theta0", "theta1", "sigma2", "mu", "tau2")
 
 
@@ -33,28 +32,12 @@ class Sizes:
         self.draws = 100 if tiny else 500
         self.counts = (1, 40) if tiny else ((100, 100_000) if quick else (1, 100, 10_000, 100_000, 1_000_000))
         self.layouts = quick is False and ON_GPU
-        self.kernel_counts = (40,) if tiny else ((100, 100_000) if quick else self.counts)
-        self.kernel_steps = 20 if tiny else 2000
-        # lanes, warps, rounds of threefry, normals made in a loop
-        usual = ((128, 4, 20, True), (32, 1, 20, True))
-        more = ((64, 2, 20, True), (64, 1, 20, True), (256, 8, 20, True), (128, 4, 13, True), (128, 4, 20, False))
-        self.tuned = ((8, 1, 20, True), (16, 1, 13, True)) if tiny else (usual if quick else usual + more)
-        self.rate_elements = 2**16 if tiny else 2**26
-
-
-def limits(quick: bool) -> dict[str, int]:
-    """Seconds per part."""
-    if quick:
-        return {"machine": 30, "prepare": 40, "reference": 100, "agreement": 45, "compile": 60, "engine": 40,
-                "kernel": 45, "rates": 20, "variants": 0}  # fmt: skip
-    return {"machine": 30, "prepare": 40, "reference": 200, "agreement": 90, "compile": 110, "engine": 120,
-            "kernel": 100, "rates": 40, "variants": 60}  # fmt: skip
 
 
 # ---- shared ------------------------------------------------------------------------------------------------------
 def problems_of(folder: Path, cell: str, count: int):
     """`count` problems of a cell, the distinct ones repeated (each has keys of its own)."""
-    from dpjax.engine import Problems
+    from dpjax.engine.problems import Problems
     from dpjax.models import LinearRegression
 
     saved = np.load(folder / f"{cell}.npz")
@@ -72,6 +55,25 @@ def samplers():
 def emit(folder: Path, part: str, value) -> None:
     """Write what a part has so far; the driver reads it whatever happens afterwards."""
     (folder / f"{part}.json").write_text(json.dumps(value))
+
+
+def means_apart(one: np.ndarray, other: np.ndarray) -> dict:
+    """Differences of posterior means in standard errors, over problems with an effective 100 draws on both sides."""
+    from dpjax.diagnostics.ranks import diagnose
+
+    a, b = (diagnose(x, NAMES, threads=8) for x in (one, other))
+    z = (other.mean((1, 2)) - one.mean((1, 2))) / np.hypot(a.mcse_mean, b.mcse_mean)
+    good = (a.min_ess > 100) & (b.min_ess > 100)
+    found = {
+        "problems": len(z), "with_ess_above_100": int(good.sum()),
+        "min_ess_mean": [float(a.min_ess.mean()), float(b.min_ess.mean())],
+    }  # fmt: skip
+    if good.any():
+        found |= {
+            "largest_z": float(np.abs(z[good]).max()), "share_beyond_4": float((np.abs(z[good]) > 4).mean()),
+            "sd_of_z": z[good].std(0).tolist(), "mean_of_z": z[good].mean(0).tolist(),
+        }  # fmt: skip
+    return found
 
 
 # ---- parts -------------------------------------------------------------------------------------------------------
@@ -97,9 +99,9 @@ def machine(folder: Path, sizes: Sizes) -> None:
 
 def prepare(folder: Path, sizes: Sizes) -> None:
     """Simulate on the CPU once: both sides must condition on the same numbers."""
+    from dpjax.calibration.simulation import simulate_study
+    from dpjax.calibration.study_design import study_design
     from dpjax.models import LinearRegression
-    from dpjax.simulation import simulate_study
-    from dpjax.study_design import study_design
 
     sensitivity = study_design(features=1).sensitivity
     for name, cell in CELLS.items():
@@ -109,30 +111,9 @@ def prepare(folder: Path, sizes: Sizes) -> None:
     emit(folder, "prepare", {"distinct": sizes.distinct, "cells": CELLS, "sensitivity": sensitivity})
 
 
-def warm(folder: Path, sizes: Sizes) -> None:
-    """State and frozen parameters of `collapsed` after its warm-up, two chains for each of the compared problems."""
-    import jax
-    import jax.numpy as jnp
-
-    from dpjax.models.base import Observed
-    from dpjax.samplers.collapsed import warmup
-
-    problems = problems_of(folder, "slow", sizes.compared)
-    keys = jax.random.split(jax.random.key(4, impl="threefry2x32"), len(problems))
-    model = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), problems.model)
-    observed = Observed(*(jnp.asarray(x, jnp.float32) for x in problems.observed()))
-    states, parameters = jax.vmap(lambda key, one: warmup(key, model, one, 2))(keys, observed)
-    chains_first = lambda x: np.moveaxis(np.asarray(x).reshape(-1, x.shape[-1]), 0, -1)  # [T, 2, R] to [R, 2 T]
-    doubled = lambda x: np.moveaxis(np.repeat(np.asarray(x), 2, 0), 0, -1)
-    arrays = {"position": chains_first(states.position), "scales": chains_first(states.scales)}
-    arrays |= {name: doubled(getattr(parameters, name)) for name in FROZEN}
-    np.savez(folder / "warm.npz", **arrays)
-    emit(folder, "warm", {"problems": len(problems), "finite": bool(np.isfinite(arrays["position"]).all())})
-
-
 def results(folder: Path, sizes: Sizes, bits: int, side: str) -> None:
     """What is compared: first draws of both samplers, and draws whose means are compared (other seed on each side)."""
-    from dpjax.engine import run_chains
+    from dpjax.engine.run import run_chains
     from dpjax.samplers.collapsed import WINDOW, Collapsed
     from dpjax.samplers.gibbs import Gibbs
 
@@ -191,7 +172,7 @@ def engine_run(folder: Path, sizes: Sizes, job) -> dict:
 
 def start_engine(folder: Path, sizes: Sizes, job, progress=None):
     """Run the engine for a job; returns the run and its number of steps."""
-    from dpjax.engine import run_chains
+    from dpjax.engine.run import run_chains
 
     name, count, batch = job
     sampler = samplers()[name]

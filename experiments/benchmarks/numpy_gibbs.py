@@ -1,10 +1,13 @@
-"""Baseline: the Gibbs sampler of S0 (Algorithm 1 with Gibbs-SS-Update) as a plain NumPy loop, one chain.
+"""Baseline: the Gibbs sampler of Bernstein and Sheldon 2019 (Algorithm 1 with Gibbs-SS-Update) as a plain NumPy loop,
+one chain.
 
 Bayesian linear regression with intercept and any number of normal covariates, from sums released with Laplace
-noise. It is the papers' method, written as one would write it from the papers, with the corrections of SPEC:
-distinct non-constant entries (C3), the appendix's covariance (C1), fourth moments in closed form (C4), the gain
-form of the statistic's draw (C3), Schur clipping (C6), theta's prior as a precision (C8), the conjugate updates
-of C9 and the stable draw of the noise variances (B10). Depends on NumPy only, so that it measures nothing of dpjax.
+noise. It is the papers' method, written as one would write it from the papers, with the corrections of
+docs/formulas.md: distinct non-constant entries (docs/formulas.md#distinct-entries), the appendix's covariance
+(docs/formulas.md#sum-moments), fourth moments in closed form (docs/formulas.md#normal-moments), the gain form of the
+statistic's draw (docs/formulas.md#distinct-entries), Schur clipping (docs/formulas.md#consistent-sums), theta's prior
+as a precision (docs/formulas.md#prior-precision), the conjugate updates of C9 and the stable draw of the noise
+variances (docs/formulas.md#laplace-mixture). Depends on NumPy only, so that it measures nothing of dpjax.
 
     python experiments/benchmarks/numpy_gibbs.py [--features P] [--seconds S]
 """
@@ -33,7 +36,7 @@ class Prior:
 
     @classmethod
     def s0(cls, p: int) -> Prior:
-        """Prior of S0 section 4.2."""
+        """Prior of Bernstein and Sheldon 2019, section 4.2."""
         return cls(np.zeros(p + 1), 0.5 / 19 * np.eye(p + 1), 20.0, 0.5, np.zeros(p), 1.0, np.eye(p), 49.0 + p)
 
 
@@ -46,7 +49,7 @@ def entries(p):
 
 
 def record_moments(theta, sigma2, mu, tau2):
-    """Mean and covariance of one record's statistic (S0 eq 2 and 3)."""
+    """Mean and covariance of one record's statistic (Bernstein and Sheldon 2019, eq 2 and 3)."""
     p = len(mu)
     rows, cols = entries(p)[:, : p + p * (p + 1) // 2]
     m = np.concatenate([[1.0], mu])

@@ -16,7 +16,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from dpjax._runtime import prepare_jax
+from dpjax._base.runtime import prepare_jax
 
 os.environ.setdefault("DPJAX_CACHE", "off")  # compile times are measured
 prepare_jax()  # as the command line does
@@ -27,10 +27,11 @@ import numpy as np
 from jax import lax, random
 from run import machine, save
 
-from dpjax.models.base import Observed
-from dpjax.models.origin_regression import OriginRegression
-from dpjax.models.party_sums import PartySums
-from dpjax.samplers.party_gibbs import Clt, FixedS, NormalX
+from dpjax.engine.model import Observed
+from dpjax.models.regression.origin import OriginRegression
+from dpjax.models.regression.parties import PartySums
+from dpjax.samplers.party_clt import Clt
+from dpjax.samplers.party_gibbs import FixedS, NormalX
 
 PARTIES = 4
 #: Features and lanes.

@@ -2,9 +2,10 @@
 
     python experiments/benchmarks/peers.py --output results/peers.json [--quick] [--problems 1 4 300 4096]
 
-The problem: one feature, n = 1000, epsilon = 0.1, sensitivity 16/3, S0's prior; z/b | phi, w is normal with the exact
-statistics integrated out, w_j ~ Exponential(rate 1/2). The peers sample (phi, log w), ten coordinates, with value and
-gradient in closed form by the same lane code as dpjax, in float32, on all devices where there is more than one problem.
+The problem: one feature, n = 1000, epsilon = 0.1, sensitivity 16/3, Bernstein and Sheldon's prior; z/b | phi, w is
+normal with the exact statistics integrated out, w_j ~ Exponential(rate 1/2). The peers sample (phi, log w), ten
+coordinates, with value and gradient in closed form by the same lane code as dpjax, in float32, on all devices where
+there is more than one problem.
 
  numpyro-mcmc   NumPyro's MCMC(NUTS, chain_method="vectorized"), one problem after the other, as a user would run it
  numpyro-nuts   NumPyro's NUTS kernel under vmap over problems and chains
@@ -28,7 +29,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from dpjax._runtime import prepare_jax
+from dpjax._base.runtime import prepare_jax
 
 os.environ.setdefault("DPJAX_CACHE", "off")  # compile times are measured
 prepare_jax()  # as the command line does
@@ -48,11 +49,11 @@ from numpyro.infer import MCMC, NUTS
 from numpyro.infer.hmc import hmc
 from run import machine, save, study
 
-from dpjax.diagnostics import diagnose
+from dpjax.diagnostics.ranks import diagnose
+from dpjax.engine.model import Observed
+from dpjax.inference.run_method import run_method
 from dpjax.kernels.marginal import gaussian_marginal
-from dpjax.methods import run_method
 from dpjax.models import LinearRegression
-from dpjax.models.base import Observed
 from dpjax.samplers.collapsed import Collapsed
 
 MODEL = LinearRegression.s0(1)

@@ -4,7 +4,7 @@
 
 Every figure is the median of `--repeats` runs of the compiled call (warm-up and reruns included, compilation apart),
 measured in this one process beside its named baseline. Problems: one feature, n = 1000, epsilon = 0.1, sensitivity
-16/3, S0's prior, unless a row says otherwise.
+16/3, Bernstein and Sheldon's prior, unless a row says otherwise.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ import os
 import platform
 import statistics
 import time
+from dataclasses import replace
 from pathlib import Path
 
-from dpjax._runtime import prepare_jax
+from dpjax._base.runtime import prepare_jax
 
 os.environ.setdefault("DPJAX_CACHE", "off")  # compile times are measured
 prepare_jax()  # as the command line does
@@ -28,14 +29,14 @@ import numpy as np
 from numpy_gibbs import steps_per_second
 
 import dpjax
-from dpjax.diagnostics import diagnose
-from dpjax.engine import run_chains
-from dpjax.methods import run_method
-from dpjax.models import LinearRegression
+from dpjax.calibration.simulation import simulate_study
+from dpjax.calibration.study_design import study_design
+from dpjax.diagnostics.ranks import diagnose
+from dpjax.engine.run import run_chains
+from dpjax.inference.run_method import run_method
+from dpjax.models import LinearRegression, WeakRegression
 from dpjax.samplers.collapsed import Collapsed
 from dpjax.samplers.gibbs import Gibbs
-from dpjax.simulation import simulate_study
-from dpjax.study_design import study_design
 
 
 def study(trials: int, n: int = 1000, epsilon: float = 0.1, p: int = 1, cells=None):
@@ -158,6 +159,33 @@ def by_features(repeats: int, trials: dict[int, int]):
     return rows
 
 
+def default_priors(repeats: int, trials: int):
+    """ESS/s of `collapsed` on the same releases under the default prior and under the conjugate default, rerun and all,
+    4 chains x 1,000 as `fit` runs them."""
+    rows = []
+    print(
+        f"\n{'features':>8s} {'records':>8s} {'epsilon':>7s} {'ESS/s default':>14s} {'conjugate':>11s} {'ratio':>6s} reruns"
+    )
+    for p in (1, 2):
+        for n, epsilon in ((1000, 0.1), (1000, 1.0), (10**4, 1.0), (10**6, 1.0), (1000, 10.0)):
+            problems = study(trials, n=n, epsilon=epsilon, p=p).problems
+            found = {}
+            for name, model in (("default", WeakRegression.create(p)), ("conjugate", LinearRegression.create(p))):
+                of = replace(problems, model=model, views={})
+                call = lambda k: run_method("collapsed", of, seed=k, chains=4, draws=1000)  # noqa: B023
+                run, _, _, runs = median_run(repeats, call)
+                rates = [r.diagnostics.min_ess.sum() / r.seconds for r in runs]
+                found[name] = {"ess_per_second": statistics.median(rates), "reruns": run.reruns}
+            ratio = found["default"]["ess_per_second"] / found["conjugate"]["ess_per_second"]
+            rows.append({"features": p, "records": n, "epsilon": epsilon, "ratio": ratio, **found})
+            print(
+                f"{p:8d} {n:8d} {epsilon:7g} {found['default']['ess_per_second']:14,.0f} "
+                f"{found['conjugate']['ess_per_second']:11,.0f} {ratio:6.2f} "
+                f"{found['default']['reruns']} {found['conjugate']['reruns']} of {trials}"
+            )
+    return rows
+
+
 def machine() -> dict:
     processor = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
@@ -184,7 +212,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=None, help="JSON file to write")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that it runs")
-    parser.add_argument("--only", nargs="*", default=["chains", "headline", "records", "features"])
+    parser.add_argument("--only", nargs="*", default=["chains", "headline", "records", "features", "priors"])
     options = parser.parse_args()
     where = machine()
     print(", ".join(f"{k} {v}" for k, v in where.items()))
@@ -196,6 +224,7 @@ def main() -> None:
         "headline": lambda: headline(repeats),
         "records": lambda: by_records(repeats),
         "features": lambda: by_features(repeats, trials),
+        "priors": lambda: default_priors(repeats, 4 if options.quick else 100),
     }
     results = {"machine": where, "repeats": repeats}
     for name in options.only:

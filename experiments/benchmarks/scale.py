@@ -28,7 +28,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "dpjax"))
 
-from dpjax._runtime import prepare_jax
+from dpjax._base.runtime import prepare_jax
 
 RELEASE = {
     "format": "dpjax-release", "version": 1, "records": 442, "scaling": "bounds-to-[-1,1]",
@@ -54,13 +54,13 @@ def python(code: str, *arguments: str, cache: str = "off") -> str:
 # ---- a million chains ----------------------------------------------------------------------------------------
 MILLION = """
 import json, resource, sys, time
-from dpjax._runtime import prepare_jax
+from dpjax._base.runtime import prepare_jax
 prepare_jax()
 import numpy as np
 import dpjax
 method, chains, draws, burn = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
-from dpjax.calibration import calibrate_study
-from dpjax.study_design import study_design
+from dpjax.calibration.study import calibrate_study
+from dpjax.calibration.design import study_design
 start = time.perf_counter()
 study = study_design().study([(1000, 0.1)], chains // 2, 1)
 simulated = time.perf_counter() - start
@@ -100,7 +100,7 @@ def devices(quick: bool) -> dict:
     """Median seconds on one and on two devices."""
     from run import study
 
-    from dpjax.engine import run_chains
+    from dpjax.engine.run import run_chains
     from dpjax.samplers.collapsed import Collapsed
     from dpjax.samplers.gibbs import Gibbs
 
@@ -146,7 +146,7 @@ def kills(quick: bool) -> dict:
 
 
 # ---- commands and compilation --------------------------------------------------------------------------------
-FIT = "import sys; from dpjax.cli import main; sys.exit(main(['fit', sys.argv[1]]))"
+FIT = "import sys; from dpjax.cli.app.app import main; sys.exit(main(['fit', sys.argv[1]]))"
 
 
 def commands(quick: bool) -> dict:
@@ -170,7 +170,7 @@ def commands(quick: bool) -> dict:
 
 COMPILE = """
 import sys
-from dpjax._runtime import prepare_jax
+from dpjax._base.runtime import prepare_jax
 prepare_jax()
 import dpjax
 print(dpjax.precompile(features=int(sys.argv[1]), trials=300).seconds)
@@ -207,7 +207,7 @@ def timed(f, n=5):
 with tempfile.TemporaryDirectory() as folder:
     folder = Path(folder)
     start = time.perf_counter()
-    from dpjax._checkpoint import Checkpoint
+    from dpjax.engine.checkpoint import Checkpoint
     out["numpy"] = {"import": time.perf_counter() - start}
     point = Checkpoint(folder, "x", 0.0)
     point.open({}, ())

@@ -2,12 +2,12 @@
 
     python experiments/neurips2019/agreement.py --output FILE.json
 
-One simulated release per epsilon: 200 records, one feature, prior of S0 section 4.2, Laplace noise, sensitivity 16/3.
-`individual` samples parameters and records; `collapsed` has the normal law of the sums. The third column takes neither
-records nor the normal law nor Markov chains: parameters and sums drawn from the prior (the sums by their exact law,
-SPEC C9: normal means, chi-square scatter), weighted by the noise's density. So a difference between the two samplers
-that the third shares with `individual` is the normal law's. Exit code 1 if means or sds of the two samplers differ by
-more than .05 posterior sd, or an ESS is under 4,000.
+One simulated release per epsilon: 200 records, one feature, prior of Bernstein and Sheldon 2019, section 4.2, Laplace
+noise, sensitivity 16/3. `individual` samples parameters and records; `collapsed` has the normal law of the sums. The
+third column takes neither records nor the normal law nor Markov chains: parameters and sums drawn from the prior (the
+sums by their exact law, docs/formulas.md#exact-sums: normal means, chi-square scatter), weighted by the noise's
+density. So a difference between the two samplers that the third shares with `individual` is the normal law's. Exit code
+1 if means or sds of the two samplers differ by more than .05 posterior sd, or an ESS is under 4,000.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from dpjax import _runtime
+from dpjax._base import runtime
 
 RECORDS, EPSILON, SENSITIVITY = 200, (0.3, 3.0), 16 / 3
 LIMIT, LEAST_ESS = 0.05, 4000
@@ -68,11 +68,11 @@ def exact_posterior(prior: dict, z: np.ndarray, n: float, scale: np.ndarray, see
 
 def compare(epsilon: float, seed: int) -> dict[str, Any]:
     """One release, both samplers and the exact posterior."""
-    from dpjax.diagnostics import diagnose
-    from dpjax.individual import run_individual
-    from dpjax.methods import run_method
+    from dpjax.calibration.simulation import simulate_study
+    from dpjax.diagnostics.ranks import diagnose
+    from dpjax.inference.individual import run_individual
+    from dpjax.inference.run_method import run_method
     from dpjax.models import LinearRegression
-    from dpjax.simulation import simulate_study
 
     model = LinearRegression.s0(1)
     problems = simulate_study(model, [(RECORDS, epsilon)], 1, sensitivity=SENSITIVITY, seed=seed).problems
@@ -125,7 +125,7 @@ def main() -> int:
     parser.add_argument("--output", required=True)
     parser.add_argument("--seed", type=int, default=4)
     arguments = parser.parse_args()
-    _runtime.prepare_jax()
+    runtime.prepare_jax()
     cells = [compare(epsilon, arguments.seed) for epsilon in EPSILON]
     for cell in cells:
         print(f"epsilon = {cell['epsilon']}")
@@ -140,9 +140,9 @@ def main() -> int:
             print(f"  {name:9} mean {row['exact']['mean']:+.4f} sd {row['exact']['sd']:.4f} | in sd: {text}")
     problems = [line for cell in cells for line in failures(cell)]
     print("\n".join(problems) or f"all within {LIMIT} sd, every ESS at least {LEAST_ESS}")
-    versions = {**_runtime.versions(), "numpyro": metadata.version("numpyro")}
+    versions = {**runtime.versions(), "numpyro": metadata.version("numpyro")}
     out = {
-        "machine": _runtime.machine(), "load_average": os.getloadavg(), "versions": versions, "records": RECORDS,
+        "machine": runtime.machine(), "load_average": os.getloadavg(), "versions": versions, "records": RECORDS,
         "seed": arguments.seed, "sensitivity": SENSITIVITY, "limit_in_sd": LIMIT, "failures": problems, "cells": cells,
     }  # fmt: skip
     Path(arguments.output).write_text(json.dumps(out, indent=1, default=float) + "\n")

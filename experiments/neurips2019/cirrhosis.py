@@ -1,4 +1,4 @@
-"""Predictive intervals on real data (S0 Figure 4):
+"""Predictive intervals on real data (Bernstein and Sheldon 2019, Figure 4):
 
     python experiments/neurips2019/cirrhosis.py [cirrhosis.toml] --output DIR
 
@@ -20,20 +20,20 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from _common import check_values, find_table, read_typed
 
-from dpjax import _files, _runtime
-from dpjax._scripts import check_values, find_table, read_typed
-from dpjax._table import read_columns
+from dpjax._base import files, runtime
 from dpjax.errors import DpjaxError, InputError
+from dpjax.releases.table import read_columns
 
 HERE = Path(__file__).parent
 REFERENCE = "non-private"
-#: What S0 4.3 says, by method of this package.
+#: What section 4.3 of the paper says, by method of this package.
 PAPER = {
     "non-private": "nearly correct coverage",
     "plug-in": "nearly the coverage of Non-Private (Gibbs-SS-Noisy)",
     "naive": "drastically worse",
-    "noisy": "not in S0: inference over the moments is its future work",
+    "noisy": "not in the paper: inference over the moments is its future work",
     "collapsed": "not in the figure (Gibbs-SS-Update)",
 }
 ORIGIN = (
@@ -111,10 +111,10 @@ def problems_of(x: np.ndarray, y: np.ndarray, train: np.ndarray, config: Config)
     Methods with moments get a part of epsilon for the usual sums, the others all of it, with the same noise on its
     scale.
     """
-    from dpjax.mechanisms import noise_scales
+    from dpjax.calibration.scales import noise_scales
     from dpjax.models import model_for
-    from dpjax.problems import make_problems
-    from dpjax.statistics import RegressionStatistic
+    from dpjax.models.problems import make_problems
+    from dpjax.statistics.regression import RegressionStatistic
 
     bounds = {config.covariate: (0.0, 1.0), config.response: (0.0, 1.0)}
     statistic = RegressionStatistic((config.covariate,), config.response, bounds, None, True)
@@ -164,7 +164,7 @@ def standard_error(hit: np.ndarray, point: np.ndarray) -> float:
 
 def study(config: Config) -> dict[str, Any]:
     """Run everything; returns what results.json holds."""
-    from dpjax.methods import run_method
+    from dpjax.inference.run_method import run_method
 
     x, y = read_points(config)
     train, test = split(len(x), config)
@@ -195,11 +195,11 @@ def study(config: Config) -> dict[str, Any]:
             })  # fmt: skip
         scores[method] = {
             "rows": rows, "seconds": run.seconds, "compile_seconds": run.compile_seconds, "problems": len(given),
-            "reruns": run.reruns, "paper": PAPER.get(method, "not in S0"),
+            "reruns": run.reruns, "paper": PAPER.get(method, "not in the paper"),
         }  # fmt: skip
     return {
-        "versions": _runtime.versions(),
-        "machine": _runtime.machine(),
+        "versions": runtime.versions(),
+        "machine": runtime.machine(),
         "config": msgspec.to_builtins(config),
         "private": False,
         "points": len(x),
@@ -210,7 +210,7 @@ def study(config: Config) -> dict[str, Any]:
 
 
 def table(results: dict[str, Any]) -> str:
-    """The numbers as text, each line beside what S0 says."""
+    """The numbers as text, each line beside what the paper says."""
     config = results["config"]
     levels = [f"{v:g}" for v in config["levels"]]
     lines = [
@@ -221,7 +221,7 @@ def table(results: dict[str, Any]) -> str:
         "",
     ]
     titles = ("{:.0%} interval", "width {:.0%}")
-    head = ["epsilon", "method", *(title.format(float(v)) for title in titles for v in levels), "S0 4.3"]
+    head = ["epsilon", "method", *(title.format(float(v)) for title in titles for v in levels), "paper, 4.3"]
     body = []
     for e in [None, *config["epsilon"]]:
         for method, item in results["methods"].items():
@@ -243,8 +243,8 @@ def table(results: dict[str, Any]) -> str:
 
 def figure(results: dict[str, Any]):
     """Coverage and width by level against epsilon, a line per method, two standard errors; `matplotlib` figure."""
-    from dpjax.figures import GREY, legend_line, method_looks, new_figure, place_legend
-    from dpjax.figures_study import plain_log
+    from dpjax.figures.study import plain_log
+    from dpjax.figures.style import GREY, legend_line, method_looks, new_figure, place_legend
 
     levels = [f"{v:g}" for v in results["config"]["levels"]]
     looks = method_looks(results["methods"])
@@ -293,9 +293,9 @@ def main(arguments: list[str] | None = None) -> int:
         folder = Path(given.output)
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())) and not given.force:
             raise InputError(f"output {folder}: is there and not an empty folder; use --force, or another name")
-        _runtime.prepare_jax()
+        runtime.prepare_jax()
         results = study(config)
-        from dpjax.figures import save_figure
+        from dpjax.figures.style import save_figure
 
         folder.mkdir(parents=True, exist_ok=True)
         save_figure(figure(results), folder / "cirrhosis.png", True)
@@ -305,8 +305,8 @@ def main(arguments: list[str] | None = None) -> int:
     results["seconds"] = time.perf_counter() - start
     text = table(results) + f"\n{results['seconds']:.0f} s in all"
     print(text)
-    _files.write_text(folder / "results.txt", text + "\n", True)
-    _files.write_json(folder / "results.json", results, True)
+    files.write_text(folder / "results.txt", text + "\n", True)
+    files.write_json(folder / "results.json", results, True)
     return 0
 
 

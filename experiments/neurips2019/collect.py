@@ -20,7 +20,7 @@ METHOD = ("seconds", "compile_seconds", "rerun_seconds", "ess_per_second", "chai
 OTHERS = {"cirrhosis": "results.json", "seconds": "seconds.json"}
 PICTURES = ("figure3/ks.png", "figure3/coverage.png", "figure3/mmd.png", "figure3/calibration_n10_eps0.1.png",
             "cirrhosis/cirrhosis.png", "seconds/seconds.png")  # fmt: skip
-#: What all methods report, and S0 judges.
+#: What all methods report, and the paper judges.
 SHOWN = ("theta[0]", "theta[1]", "sigma2")
 
 

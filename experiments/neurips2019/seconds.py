@@ -1,4 +1,4 @@
-"""Seconds per posterior against the number of records (S0 Figure 3f):
+"""Seconds per posterior against the number of records (Bernstein and Sheldon 2019, Figure 3f):
 
     python experiments/neurips2019/seconds.py --output DIR [--individual 2] [--trials 300]
 
@@ -13,8 +13,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from dpjax import _config, _files, _runtime
+from dpjax._base import files, runtime
 from dpjax.errors import DpjaxError, InputError
+from dpjax.runner import config
 
 HERE = Path(__file__).parent
 EPSILON, LONGEST = 0.1, 100  # individual goes up to this many records
@@ -22,13 +23,13 @@ EPSILON, LONGEST = 0.1, 100  # individual goes up to this many records
 
 def measure(trials: int, individual: int) -> dict[str, Any]:
     """Seconds per posterior and per 1,000 effective draws, and chains, by method and number of records."""
-    from dpjax._experiment_checks import Prepared
-    from dpjax.experiment import choose
-    from dpjax.methods import run_method
+    from dpjax.inference.run_method import run_method
+    from dpjax.runner.checks import Prepared
+    from dpjax.runner.work import choose
 
     found: dict[str, Any] = {}
     for name in ("figure3", "figure3_gibbs", "figure3_individual"):
-        typed, base = _config.load(HERE / f"{name}.toml")
+        typed, base = config.load(HERE / f"{name}.toml")
         prepared = Prepared(typed, base)
         section = prepared.study
         for method in section.methods:
@@ -64,16 +65,16 @@ def main(arguments: list[str] | None = None) -> int:
             raise InputError(f"output {folder}: is there and not an empty folder; use --force, or another name")
         if given.trials < 1 or given.individual < 0:
             raise InputError("trials must be at least 1 and individual at least 0")
-        _runtime.prepare_jax()
+        runtime.prepare_jax()
         found = measure(given.trials, given.individual)
-        from dpjax.figures import save_figure
-        from dpjax.figures_study import seconds_figure
+        from dpjax.figures.study import seconds_figure
+        from dpjax.figures.style import save_figure
 
         folder.mkdir(parents=True, exist_ok=True)
         shown = {method: {int(n): row["seconds"] for n, row in rows.items()} for method, rows in found.items()}
         save_figure(seconds_figure(shown), folder / "seconds.png", True)
-        results = {"epsilon": EPSILON, "versions": _runtime.versions(), "machine": _runtime.machine(), "methods": found}
-        _files.write_json(folder / "seconds.json", results, True)
+        results = {"epsilon": EPSILON, "versions": runtime.versions(), "machine": runtime.machine(), "methods": found}
+        files.write_json(folder / "seconds.json", results, True)
     except DpjaxError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -15,8 +15,8 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from dpjax.methods import run_method
-from dpjax.study_design import study_design
+from dpjax.calibration.study_design import study_design
+from dpjax.inference.run_method import run_method
 
 #: Method, settings, draws per chain and thinning: chains of the papers' samplers are long.
 RUNS = {

@@ -17,10 +17,12 @@ os.environ.setdefault("XLA_FLAGS", f"--xla_force_host_platform_device_count={os.
 
 import numpy as np
 
-from dpjax import _files, _runtime, calibration_statistics
-from dpjax.methods import run_method
+from dpjax._base import files, runtime
+from dpjax.calibration import statistics as calibration_statistics
+from dpjax.calibration.ranks import rank_statistics
+from dpjax.calibration.study_design import study_design
+from dpjax.inference.run_method import run_method
 from dpjax.models import LinearRegression
-from dpjax.study_design import study_design
 
 CELLS = [(n, e) for n in (5, 10, 30, 100) for e in (0.1, 1.0, 10.0)]
 METHODS = ("wishart", "wishart-bounded")
@@ -39,7 +41,7 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=1000)
     parser.add_argument("--output", required=True)
     options = parser.parse_args()
-    _files.check_output(options.output, False)
+    files.check_output(options.output, False)
     plain = LinearRegression.weak(1).as_dict()
     design = study_design(prior=plain)
     rows = []
@@ -57,7 +59,7 @@ def main() -> None:
         for method in METHODS:
             run = run_method(method, problems, seed=1)
             truth = study.truth_of(run.names)[kept]
-            ranks = calibration_statistics.rank_statistics(run.names, run.draws, truth, seed=2)
+            ranks = rank_statistics(run.names, run.draws, truth, seed=2)
             cell = calibration_statistics.summarise_ranks(n, epsilon, ranks, run.diagnostics, reruns=run.reruns)
             p = {name: value["p_value"] for name, value in cell["parameters"].items()}
             row[method] = {
@@ -82,8 +84,8 @@ def main() -> None:
             f"{n:7d} {epsilon:7g} {row['kept']:5.2f}  {shown}; {errors}; {row['narrower_by_a_tenth']:.2f}; {tests}",
             flush=True,
         )
-    result = {"cells": rows, "prior": plain, "trials": options.trials, "machine": _runtime.machine()}
-    _files.write_json(options.output, result | {"versions": _runtime.versions()})
+    result = {"cells": rows, "prior": plain, "trials": options.trials, "machine": runtime.machine()}
+    files.write_json(options.output, result | {"versions": runtime.versions()})
 
 
 if __name__ == "__main__":

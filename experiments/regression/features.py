@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dpjax import _files, _runtime
+from dpjax._base import files, runtime
 
 WARMUP = 100  # of `collapsed`
 
@@ -106,9 +106,9 @@ def main() -> None:
     parser.add_argument("--fit", action="store_true")
     parser.add_argument("--output", required=True)
     options = parser.parse_args()
-    _files.check_output(options.output, False)
+    files.check_output(options.output, False)
     rows = sorted((cost(folder) for folder in options.folders), key=lambda row: row["features"])
-    out: dict = {"rows": rows, "machine": _runtime.machine(), "versions": _runtime.versions()}
+    out: dict = {"rows": rows, "machine": runtime.machine(), "versions": runtime.versions()}
     for row in rows:
         print(
             f"{row['features']:3d} features {row['statistics']:4d} sums "
@@ -125,7 +125,7 @@ def main() -> None:
     if options.fit:
         out["ten_features"] = fit_ten()
         print(out["ten_features"])
-    _files.write_json(options.output, out)
+    files.write_json(options.output, out)
 
 
 if __name__ == "__main__":

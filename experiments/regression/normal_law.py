@@ -2,9 +2,9 @@
 
     python experiments/regression/normal_law.py [--problems 200] --output FILE.json
 
-One feature, prior of S0 4.2, exact sensitivity, unclipped records. For every number of records and epsilon: the root
-mean square over problems of the difference of posterior means in units of the exact posterior's sd (the Monte Carlo
-error is subtracted in the mean square), and the mean ratio of the sds.
+One feature, prior of Bernstein and Sheldon 2019, section 4.2, exact sensitivity, unclipped records. For every number of
+records and epsilon: the root mean square over problems of the difference of posterior means in units of the exact
+posterior's sd (the Monte Carlo error is subtracted in the mean square), and the mean ratio of the sds.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ os.environ.setdefault("XLA_FLAGS", f"--xla_force_host_platform_device_count={os.
 
 import numpy as np
 
-from dpjax import _files, _runtime
-from dpjax.methods import run_method
-from dpjax.study_design import study_design
+from dpjax._base import files, runtime
+from dpjax.calibration.study_design import study_design
+from dpjax.inference.run_method import run_method
 
 CELLS = [(n, e) for n in (4, 10, 30, 100) for e in (0.1, 1.0, 10.0, 100.0)]
 
@@ -28,7 +28,7 @@ def main() -> None:
     parser.add_argument("--problems", type=int, default=200)
     parser.add_argument("--output", required=True)
     options = parser.parse_args()
-    _files.check_output(options.output, False)
+    files.check_output(options.output, False)
     study = study_design().study(CELLS, options.problems, 7)
     mean, sd, error = {}, {}, {}
     for method in ("wishart", "collapsed"):
@@ -52,8 +52,8 @@ def main() -> None:
             "sd_ratio": dict(zip(run.names, ratio.tolist(), strict=True)),
         })  # fmt: skip
         print(f"{n:7d} {epsilon:7g}  {np.round(distance, 3).tolist()}  {np.round(ratio, 3).tolist()}", flush=True)
-    result = {"cells": rows, "problems": options.problems, "machine": _runtime.machine()}
-    _files.write_json(options.output, result | {"versions": _runtime.versions()})
+    result = {"cells": rows, "problems": options.problems, "machine": runtime.machine()}
+    files.write_json(options.output, result | {"versions": runtime.versions()})
 
 
 if __name__ == "__main__":

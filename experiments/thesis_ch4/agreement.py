@@ -19,7 +19,7 @@ from scipy import special, stats
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 from oracles import quadrature
 
-from dpjax import _runtime
+from dpjax._base import runtime
 
 RECORDS, EPSILON = (10, 1000, 100_000), (0.01, 0.1, 1.0, 10.0)
 MIDDLE = (-np.log(0.975), -np.log(0.025))
@@ -105,16 +105,16 @@ def main() -> None:
     parser.add_argument("--output", required=True)
     parser.add_argument("--only", choices=sorted(FAMILIES))
     arguments = parser.parse_args()
-    _runtime.prepare_jax()
-    from dpjax.engine import Problems
+    runtime.prepare_jax()
+    from dpjax.engine.problems import Problems
     from dpjax.families import family_named
-    from dpjax.methods import run_method
+    from dpjax.inference.run_method import run_method
     from dpjax.models import family_model
     from dpjax.models.priors import PRIORS
 
     out = {
-        "machine": _runtime.machine(),
-        "versions": _runtime.versions(),
+        "machine": runtime.machine(),
+        "versions": runtime.versions(),
         "chains": CHAINS,
         "draws": DRAWS,
         "cells": [],

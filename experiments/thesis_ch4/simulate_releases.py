@@ -6,7 +6,7 @@ Parameters from the prior, 1,000 records given them, Laplace noise for epsilon =
 from pathlib import Path
 
 import dpjax
-from dpjax.study_design import study_design
+from dpjax.calibration.study_design import study_design
 
 EPSILON, RECORDS, SEED = 0.1, 1000, 4
 PRIORS = {"binomial": {"alpha": 10, "beta": 10}, "exponential": {"shape": 10, "rate": 10}}

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from _common import check_values, read_typed
 
-from dpjax._scripts import check_values, read_typed
-from dpjax._table import read_columns
+from dpjax.releases.table import read_columns
 
 HERE = Path(__file__).parent
 COLUMNS = ("parent_rank", "kid_rank", "cell")

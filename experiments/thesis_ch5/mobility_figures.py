@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from mobility_data import Config
 
-from dpjax.figures import method_looks, new_figure, save_figure
+from dpjax.figures.style import method_looks, new_figure, save_figure
 
 OI_LABEL = "oi (not formally DP)"
 OI_COLOUR = "#6b6b6b"

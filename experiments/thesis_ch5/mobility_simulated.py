@@ -9,12 +9,13 @@ from mobility_data import Config
 from mobility_study import WITH_MOMENTS, statistic
 from scipy.special import ndtr
 
-from dpjax.calibration_statistics import binomial_band, coverage
-from dpjax.diagnostics import RHAT_LIMIT
-from dpjax.mechanisms import noise_scales
-from dpjax.methods import METHODS, method_named, run_method
+from dpjax.calibration.scales import noise_scales
+from dpjax.calibration.simulation import simulate_study
+from dpjax.calibration.uniformity import binomial_band, coverage
+from dpjax.diagnostics.ranks import RHAT_LIMIT
+from dpjax.inference.methods import METHODS, method_named
+from dpjax.inference.run_method import run_method
 from dpjax.models import model_for
-from dpjax.simulation import simulate_study
 
 #: Family-wise probability that all coverages of calibrated intervals stay inside their bands.
 PROBABILITY = 0.999

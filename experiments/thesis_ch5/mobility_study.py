@@ -10,13 +10,13 @@ import numpy as np
 from mobility_data import Config
 
 import dpjax
+from dpjax.calibration.scales import noise_scales
 from dpjax.errors import ConvergenceWarning
-from dpjax.kinds import make_statistic
-from dpjax.many import Posteriors
-from dpjax.mechanisms import noise_scales
-from dpjax.methods import METHODS
-from dpjax.release import MomentsPrivacy
-from dpjax.statistics import MOMENTS_SHARE
+from dpjax.inference.methods import METHODS
+from dpjax.inference.posteriors import Posteriors
+from dpjax.releases.guarantee import MomentsPrivacy
+from dpjax.statistics.feature_moments import MOMENTS_SHARE
+from dpjax.statistics.kinds import make_statistic
 
 BOUNDS = {"parent_rank": (0.0, 1.0), "kid_rank": (0.0, 1.0)}
 #: Methods whose releases also hold third and fourth moments of the covariate, for half of epsilon.
@@ -26,7 +26,7 @@ DECILES = 10
 
 
 def statistic(moments: bool = False):
-    """Sums in units of [0, 1], clipped to it: exact joint L1 sensitivity 5 (SPEC A1)."""
+    """Sums in units of [0, 1], clipped to it: exact joint L1 sensitivity 5 (docs/formulas.md#box-sensitivity)."""
     more: dict[str, Any] = {"moments": True} if moments else {}
     return make_statistic(
         "linear-regression", target="kid_rank", features=["parent_rank"], bounds=BOUNDS, scaling=None, **more

@@ -1,4 +1,5 @@
-"""Social mobility case study (S4 section 5.4): python experiments/thesis_ch5/run.py [config.toml] --output DIR
+"""Social mobility case study (Bernstein 2020, section 5.4): python experiments/thesis_ch5/run.py [config.toml] --output
+DIR
 
 One private regression per neighbourhood, all of them in one call per method; figures 5.11 to 5.16 as PNG, all
 numbers in results.json and a table. Then cells simulated from the priors. Needs oi_simulated_cells.csv in the folder
@@ -13,10 +14,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+from _common import find_table
 from mobility_data import HERE, ORIGIN, output_perturbation, read_cells, read_config
 
-from dpjax import _files, _runtime
-from dpjax._scripts import find_table
+from dpjax._base import files, runtime
 from dpjax.errors import DpjaxError, InputError
 
 COLUMNS = (
@@ -49,8 +50,8 @@ def study(config: Any, folder: Path, figures: bool = True) -> dict[str, Any]:
     oi = output_perturbation(cells, config)
     missing = skipped([*config.methods, *config.simulated.replicates])
     results: dict[str, Any] = {
-        "versions": _runtime.versions(),
-        "machine": _runtime.machine(),
+        "versions": runtime.versions(),
+        "machine": runtime.machine(),
         "cells": len(cells),
         "left_out": dropped,
         "records": int(size.sum()),
@@ -170,7 +171,7 @@ def main(arguments: list[str] | None = None) -> int:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())) and not given.force:
             raise InputError(f"output {folder}: is there and not an empty folder; use --force, or another name")
         folder.mkdir(parents=True, exist_ok=True)
-        _runtime.prepare_jax()
+        runtime.prepare_jax()
         results = study(config, folder)
     except DpjaxError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -179,9 +180,9 @@ def main(arguments: list[str] | None = None) -> int:
     text = table(results, config) + f"\n{results['seconds']:.0f} s in all"
     print(text)
     (folder / "results.txt").write_text(text + "\n")
-    _files.write_json(folder / "results.json", results, force=True)
+    files.write_json(folder / "results.json", results, force=True)
     if given.keep:
-        _files.write_json(given.keep, shortened(results, config), force=True)
+        files.write_json(given.keep, shortened(results, config), force=True)
     return 0
 
 

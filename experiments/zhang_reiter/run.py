@@ -1,4 +1,5 @@
-"""What Zhang and Reiter's discussion of S0 says (S2), measured: python experiments/zhang_reiter/run.py --output DIR
+"""What Zhang and Reiter's discussion of Bernstein and Sheldon 2019 says, measured: python
+experiments/zhang_reiter/run.py --output DIR
 
 Parts, all by default: `tables` (Tables 1 and 2), `low` (Cases 1-3), `high` (Cases 4 and 5), `cost` (of a gradient by
 number of features), `figure2` (plug-in estimates). Each writes its JSON into the folder when it is done. The noise is
@@ -21,7 +22,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from zr_data import HERE, Config, read_config
 
-from dpjax import _files, _runtime
+from dpjax._base import files, runtime
 from dpjax.errors import DpjaxError, InputError
 
 PARTS = ("tables", "low", "high", "cost", "figure2")
@@ -40,8 +41,8 @@ def study(config: Config, part: str, records: list[int] | None = None) -> dict[s
 
     start = time.perf_counter()
     said = lambda text: print(f"{time.perf_counter() - start:6.1f} s  {text}", file=sys.stderr)
-    head = {"versions": _runtime.versions(), "machine": _runtime.machine(), "simulated_noise": True}
-    head |= {"epsilon": config.epsilon, "cache": str(os.environ.get(_runtime.CACHE_VARIABLE, "")) != "off"}
+    head = {"versions": runtime.versions(), "machine": runtime.machine(), "simulated_noise": True}
+    head |= {"epsilon": config.epsilon, "cache": str(os.environ.get(runtime.CACHE_VARIABLE, "")) != "off"}
     if part == "tables":
         head["rows"] = zr_posteriors.tables(config, said, records)
     elif part == "low":
@@ -106,11 +107,11 @@ def main(arguments: list[str] | None = None) -> int:
         if not given.force and any((folder / f"{part}.json").exists() for part in parts):
             raise InputError(f"output {folder}: holds results; use --force, or another folder")
         folder.mkdir(parents=True, exist_ok=True)
-        _runtime.prepare_jax()
+        runtime.prepare_jax()
         good = True
         for part in parts:
             found = study(config, part, records)
-            _files.write_json(folder / f"{part}.json", found, force=True)
+            files.write_json(folder / f"{part}.json", found, force=True)
             print(f"{part}\n{text_of(part, found)}", flush=True)
             good &= all(row.get("converged", True) for row in found["rows"])
         if "figure2" in parts:

@@ -37,8 +37,8 @@ def costs(config: Config, said: Callable[[str], None]) -> list[dict[str, Any]]:
     import jax
     import jax.numpy as jnp
 
+    from dpjax.engine.model import Observed
     from dpjax.models import PartySums
-    from dpjax.models.base import Observed
     from dpjax.samplers.party_hmc import Arrow, PartyHmc, curvature_lanes, factor_lanes
 
     rows, n, lanes = [], float(config.high.records), config.chains

@@ -1,4 +1,4 @@
-"""Config, records and sums of the study of S2 (Zhang and Reiter)."""
+"""Config, records and sums of the study of Zhang and Reiter."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
+from _common import check_values, read_typed
 from scipy.special import ndtr, ndtri
 
-from dpjax._scripts import check_values, read_typed
-from dpjax.sensitivity import regression_exponents, replace_one_l1
+from dpjax.privacy.sensitivity import regression_exponents, replace_one_l1
 
 HERE = Path(__file__).parent
 #: Records that are in memory at once.
@@ -148,8 +148,8 @@ def truth(p: int, ones: int) -> np.ndarray:
 
 
 def scaled_records(rng: np.random.Generator, n: int, theta: np.ndarray, noise_sd: float, y_bound: float) -> np.ndarray:
-    """n records (x, y / y_bound) in [-1, 1]^(p + 1) `[n, p + 1]`: x from N(0, 1) truncated to [-1, 1] (SPEC G2),
-    independent; y clipped to its bound."""
+    """n records (x, y / y_bound) in [-1, 1]^(p + 1) `[n, p + 1]`: x from N(0, 1) truncated to [-1, 1]
+    (docs/formulas.md#large-tables), independent; y clipped to its bound."""
     low, high = ndtr(-1.0), ndtr(1.0)
     x = ndtri(rng.uniform(low, high, (n, len(theta))))
     y = x @ theta + noise_sd * rng.standard_normal(n)
@@ -176,10 +176,12 @@ def grams(
 
 
 def sensitivity(p: int) -> float:
-    """Replace-one L1 sensitivity of the sums of records in [-1, 1]^(p + 1): sum of the entries' ranges (SPEC A1)."""
+    """Replace-one L1 sensitivity of the sums of records in [-1, 1]^(p + 1): sum of the entries' ranges
+    (docs/formulas.md#box-sensitivity)."""
     return replace_one_l1(regression_exponents(p, intercept=False), [(-1.0, 1.0)] * (p + 1), "ranges")
 
 
 def paper_sensitivity(p: int) -> float:
-    """S2's b^2 p (p + 1) / 2 + a b p + a^2 with widths a = b = 2 (SPEC A1: wrong; here it is too much)."""
+    """Zhang and Reiter's b^2 p (p + 1) / 2 + a b p + a^2 with widths a = b = 2 (docs/formulas.md#box-sensitivity:
+    wrong; here it is too much)."""
     return 4.0 * p * (p + 1) / 2 + 4.0 * p + 4.0

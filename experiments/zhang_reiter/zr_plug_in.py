@@ -1,4 +1,5 @@
-"""Figure 2 of S2: error of the plug-in estimate from a noisy Gram matrix, by mechanism and number of records."""
+"""Figure 2 of Zhang and Reiter: error of the plug-in estimate from a noisy Gram matrix, by mechanism and number of
+records."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 from zr_data import Config, grams, paper_sensitivity, sensitivity, truth
 
-from dpjax.statistics import origin_places
+from dpjax.kernels.order import origin_places
 
 #: How they are drawn: colour, line style, label.
 LOOKS = {
@@ -39,9 +40,10 @@ def laplace_noise(key: Any, gram: Any, scale: Any) -> Any:
 def mechanisms(p: int, n: int, config: Config) -> dict[str, tuple[Any, tuple[str, ...]]]:
     """By name: what adds the noise, and what is estimated from it ("" as released, "debiased").
 
-    The rows (x, y / y_bound) lie in [-1, 1]^(p + 1), so that their norm is at most B = sqrt(p + 1) (SPEC A13).
+    The rows (x, y / y_bound) lie in [-1, 1]^(p + 1), so that their norm is at most B = sqrt(p + 1)
+    (docs/formulas.md#wishart-mechanism).
     """
-    from dpjax.matrix_mechanisms import InverseWishart, Wishart
+    from dpjax.mechanisms.matrix import InverseWishart, Wishart
 
     bound, budget = (p + 1) ** 0.5, (config.epsilon, config.delta)
     return {
@@ -56,7 +58,7 @@ def mechanisms(p: int, n: int, config: Config) -> dict[str, tuple[Any, tuple[str
 
 def errors_of(grams_seen: np.ndarray, y_bound: float, theta: np.ndarray) -> np.ndarray:
     """min(|theta^ - theta*| / |theta*|, 1) of the plug-in estimates from Gram matrices of scaled rows
-    `[draws, p + 1, p + 1]`, as `dpjax.matrix_mechanisms.theta_plug_in`; 1 where there is none.
+    `[draws, p + 1, p + 1]`, as `dpjax.mechanisms.matrix.theta_plug_in`; 1 where there is none.
 
     By NumPy: inside of the vmapped draws XLA:CPU's solve sometimes waited for ever.
     """
@@ -77,7 +79,7 @@ def plug_in_errors(config: Config, said: Callable[[str], None]) -> list[dict[str
     import jax
     import jax.numpy as jnp
 
-    from dpjax.engine import precision
+    from dpjax.engine.problems import precision
 
     p, y_bound = config.tables.p, config.tables.y_bound
     theta = truth(p, p // 5)
@@ -128,7 +130,7 @@ def plug_in_errors(config: Config, said: Callable[[str], None]) -> list[dict[str
 
 def draw(rows: list[dict[str, Any]], tables: list[dict[str, Any]], path: Path, config: Config) -> None:
     """Medians by number of records, with the middle 80% of the noise draws around solid lines."""
-    from dpjax.figures import new_figure, save_figure
+    from dpjax.figures.style import new_figure, save_figure
 
     figure = new_figure(7.2, 5.6)
     axis = figure.subplots()

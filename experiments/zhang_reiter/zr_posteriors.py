@@ -9,15 +9,16 @@ from typing import Any
 import numpy as np
 from zr_data import Config, Prior, grams, sensitivity, truth
 
-from dpjax.engine import Problems, Run
-from dpjax.methods import run_method
+from dpjax.engine.problems import Problems
+from dpjax.engine.results import Run
+from dpjax.inference.run_method import run_method
+from dpjax.kernels.order import origin_places
 from dpjax.models import OriginRegression
-from dpjax.problems import party_problems
-from dpjax.statistics import origin_places
+from dpjax.models.problems import party_problems
 
-#: S2, Table 1: seconds, largest R-hat, R-hat and ESS of the log posterior.
+#: Zhang and Reiter, Table 1: seconds, largest R-hat, R-hat and ESS of the log posterior.
 THEIR_TABLE_1 = {10: (107.415, 1.01, 1.00, 882), 100: (530.719, 1.03, 1.03, 149), 1000: (6137.39, 1.44, 1.36, 2)}
-#: S2, Table 2: extrapolated hours.
+#: Zhang and Reiter, Table 2: extrapolated hours.
 THEIR_TABLE_2 = {10_000: 15.0, 100_000: 300.0, 1_000_000: 4800.0}
 #: What a posterior has to reach to count: largest R-hat, smallest bulk ESS.
 RHAT, ESS = 1.01, 400.0
@@ -108,7 +109,7 @@ def covering(bounds: np.ndarray, theta: np.ndarray) -> dict[str, float]:
 
 
 def posterior_error(run: Run, theta: np.ndarray) -> float:
-    """S2's measure of the posterior mean: min(|mean - theta*| / |theta*|, 1)."""
+    """Zhang and Reiter's measure of the posterior mean: min(|mean - theta*| / |theta*|, 1)."""
     mean = np.asarray(run.draws[0][..., : len(theta)], np.float64).mean((0, 1))
     return float(min(np.linalg.norm(mean - theta) / np.linalg.norm(theta), 1.0))
 
@@ -117,7 +118,7 @@ def tables(config: Config, said: Callable[[str], None], only: list[int] | None =
     """Rows of Tables 1 and 2; every row pays for its own compilation."""
     import jax
 
-    from dpjax import _programs
+    from dpjax.engine import programs
 
     given, rows = config.tables, []
     theta = truth(given.p, given.p // 5)
@@ -125,7 +126,7 @@ def tables(config: Config, said: Callable[[str], None], only: list[int] | None =
         if only and row.n not in only:
             continue
         jax.clear_caches()
-        _programs._PROGRAMS.clear()
+        programs._PROGRAMS.clear()
         (gram,), (clipped,) = grams([config.seed, 1, row.n], [row.n], theta, config.noise_sd, given.y_bound)
         problems = problems_of([gram], [row.n], given.y_bound, config, [config.seed, 2, row.n])
         run, times = sample(problems, config, given.warmup, row.draws, row.leapfrogs)

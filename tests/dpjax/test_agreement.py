@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpjax.diagnostics import diagnose
-from dpjax.engine import Problems
-from dpjax.methods import run_method
+from dpjax.calibration.simulation import simulate_study
+from dpjax.calibration.study_design import study_design
+from dpjax.diagnostics.ranks import diagnose
+from dpjax.engine.problems import Problems
+from dpjax.inference.run_method import run_method
 from dpjax.models import LinearRegression
-from dpjax.simulation import simulate_study
-from dpjax.study_design import study_design
 
 
 def _mcse_of_sd(draws, ess):
@@ -45,7 +45,8 @@ def test_gibbs_and_collapsed_agree_where_both_mix(p, n, epsilon):
 
 
 def _closed_form(model: LinearRegression, s: np.ndarray, n: float):
-    """Moments of the conjugate posterior in NumPy, written independently of the kernels (S0 eq 1, SPEC C9)."""
+    """Moments of the conjugate posterior in NumPy, written independently of the kernels (Bernstein and Sheldon 2019, eq
+    1, docs/formulas.md#normal-inverse-wishart)."""
     p = model.p
     full = np.zeros((p + 2, p + 2))
     position = [(0, i) for i in range(1, p + 1)] + [(i, j) for i in range(1, p + 1) for j in range(i, p + 1)]
@@ -96,7 +97,8 @@ def test_naive_and_non_private_equal_the_closed_forms(method, p):
 
 
 def test_naive_survives_an_impossible_statistic():
-    """A noisy y'y below zero cannot be a sum of squares: it is projected, not passed on (SPEC C6)."""
+    """A noisy y'y below zero cannot be a sum of squares: it is projected, not passed on
+    (docs/formulas.md#consistent-sums)."""
     z = np.array([[3.0, -5.0, 2.0, 40.0, -8.0]])
     run = run_method("naive", Problems(z, np.array([10.0]), np.ones((1, 5)), LinearRegression.s0(1), "laplace"), seed=1)
     assert np.isfinite(run.draws).all() and (run.draws[..., 2] > 0).all() and (run.draws[..., 4] > 0).all()

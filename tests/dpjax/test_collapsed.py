@@ -13,18 +13,12 @@ from oracles.noise import normal_laplace_log_density
 from scipy import stats
 
 from dpjax.errors import InputError
+from dpjax.kernels.collapsed import Parameters, State, noise_draw_lanes
 from dpjax.kernels.marginal import gaussian_marginal
+from dpjax.mechanisms import MECHANISMS
 from dpjax.models import LinearRegression, Model, Observed
-from dpjax.samplers._matheron import noise_draw_lanes
-from dpjax.samplers.base import GaussianNoise, LaplaceNoise
-from dpjax.samplers.collapsed import (
-    WINDOW,
-    Collapsed,
-    CollapsedParameters,
-    CollapsedState,
-    build,
-    warmup,
-)
+from dpjax.samplers import as_blackjax, warm_up
+from dpjax.samplers.collapsed import WINDOW, Collapsed
 
 
 class OneParameter(Model):
@@ -174,7 +168,7 @@ ONE_PARAMETER = {
 def test_quadrature(name, noise):
     """The CLT posterior with the normal-Laplace (normal) likelihood, several data sets at once."""
     model, z, n, b = ONE_PARAMETER[name]
-    settings = Collapsed(noise=GaussianNoise() if noise == "gaussian" else LaplaceNoise())
+    settings = Collapsed(noise=MECHANISMS[noise])
     draws, _, _ = run(settings, model, observe([z], [n], [b]), chains=96, draws=400)
     for t in range(len(z)):
         value, weight = quadrature(model, z[t], n[t], b[t], noise == "gaussian")
@@ -182,7 +176,7 @@ def test_quadrature(name, noise):
 
 
 def regression_problem(n=100.0, b=16 / 3, seed=4):
-    """One covariate, S0's prior, statistics drawn exactly and Laplace noise."""
+    """One covariate, Bernstein and Sheldon's prior, statistics drawn exactly and Laplace noise."""
     model = LinearRegression.s0(1)
     phi = model.sample_prior(random.key(seed))
     s = np.asarray(jax.jit(model.simulate)(random.key(seed + 1), phi, jnp.float32(n))[0], np.float64)
@@ -222,6 +216,7 @@ def regression_run():
     return run(Collapsed(), model, observe(z[:, None], n, b), chains=256, draws=300)
 
 
+@pytest.mark.slow
 def test_regression_equals_an_independent_sampler(regression_run):
     """Means and standard deviations of parameters and of w within 4 standard errors of a long random walk."""
     model, z, n, b = regression_problem()
@@ -275,7 +270,7 @@ def fixed_parameters(model, spread, observed, step):
     _, covariance = spread.residual_lanes(center, observed)
     jacobian = spread.mean_jacobian_lanes(center) * observed.n_over_b[:, None]
     precision = jnp.broadcast_to(model.prior_precision()[..., None], (d, d, lanes))
-    return CollapsedParameters(
+    return Parameters(
         jnp.full(lanes, step),
         precision,
         covariance,
@@ -305,7 +300,7 @@ def test_transition_keeps_the_joint_law(p):
         at = gaussian_marginal.lanes(residual, covariance, state.scales)[1]
         return state, info.acceptance.mean(), (residual * at).sum(0), spread.report_lanes(state.position)
 
-    state, acceptance, quadratic, reported = go(CollapsedState(phi, w), random.split(random.key(77), lanes))
+    state, acceptance, quadratic, reported = go(State(phi, w), random.split(random.key(77), lanes))
     moved = np.mean(np.asarray(state.position != phi).all(0))
     assert acceptance > 0.5 and moved > 0.95
     # z given the new (phi, w) is still N(n mu, n Sigma + W): its quadratic form is chi-square
@@ -318,6 +313,7 @@ def test_transition_keeps_the_joint_law(p):
         assert distance * np.sqrt(lanes) < 2.1, distance * np.sqrt(lanes)
 
 
+@pytest.mark.slow
 def test_matheron_draw_has_the_law_of_the_noise_given_the_data():
     """e | phi, w, z is normal with mean W A^{-1} r and covariance W - W A^{-1} W."""
     lanes = LANES
@@ -339,17 +335,21 @@ def test_matheron_draw_has_the_law_of_the_noise_given_the_data():
 def learned():
     model, z, n, b = regression_problem()
     observed = observe(z, n, b)
-    return model, observed, *warmup(random.key(0), model, observed, chains=6)
+    states = warm_up(Collapsed(), model, observed, random.key(0), chains=6)
+    return model, observed, states, jax.tree.map(lambda x: x[0], states.carry.parameters)
 
 
+@pytest.mark.slow
 def test_warmup_learns_and_chains_part(learned):
     _, _, states, parameters = learned
+    states = states.carry.state
     assert states.position.shape == (6, 5) and states.scales.shape == (6, 5)
     assert parameters.jacobian.shape == (5, 5) and parameters.curvature.shape == (5, 5, 5)
     assert 0.1 < float(parameters.step_size) <= Collapsed().max_step
     assert len(np.unique(np.asarray(states.position)[:, 0])) == 6
 
 
+@pytest.mark.slow
 def test_chains_leave_the_mode_in_their_own_directions(regression_run):
     path = np.asarray(regression_run[2].parameters)  # [iterations, K, C]
     model, z, n, b = regression_problem()
@@ -362,19 +362,18 @@ def test_chains_leave_the_mode_in_their_own_directions(regression_run):
     assert len(np.unique(path[0, 0])) > 0.9 * path.shape[2]
 
 
-def test_build_is_a_blackjax_algorithm(learned):
-    blackjax = pytest.importorskip("blackjax")
-    model, observed, states, parameters = learned
-    algorithm = build(model, observed, parameters)
-    assert isinstance(algorithm, blackjax.base.SamplingAlgorithm)
-    state = algorithm.init(states.position[0], random.key(1))
-    assert np.array_equal(state.position, states.position[0]) and np.all(np.asarray(state.scales) == 2.0)
+def test_many_chains_of_the_blackjax_form(learned):
+    model, observed, states, _ = learned
+    first = jax.tree.map(lambda x: x[0], states)
+    algorithm = as_blackjax(Collapsed(), model, observed, first)
+    state = algorithm.init(states.carry.state.position[1], random.key(1))
+    assert np.array_equal(state.carry.state.position, states.carry.state.position[1])
     keys = random.split(random.key(3), 6)
     many, info = jax.jit(jax.vmap(algorithm.step))(keys, states)
-    assert info.acceptance.shape == (6,) and info.divergent.dtype == bool
+    assert info.acceptance_rate.shape == (6,) and info.is_divergent.dtype == bool
     one, _ = jax.jit(algorithm.step)(keys[2], jax.tree.map(lambda x: x[2], states))
-    np.testing.assert_allclose(one.position, many.position[2], rtol=2e-4, atol=2e-5)
-    np.testing.assert_allclose(one.scales, many.scales[2], rtol=2e-3)
+    np.testing.assert_allclose(one.carry.state.position, many.carry.state.position[2], rtol=2e-4, atol=2e-5)
+    np.testing.assert_allclose(one.carry.state.scales, many.carry.state.scales[2], rtol=2e-3)
 
 
 @pytest.mark.slow
@@ -388,9 +387,9 @@ def test_float64_positions_at_large_n():
         rng = np.random.default_rng(0)
         z = n * mean + np.sqrt(n) * np.linalg.cholesky(covariance) @ rng.normal(size=5) + rng.laplace(size=5) * b
         observed = observe(z, n, b, np.float64)._replace(root_n_over_b=jnp.full(5, np.sqrt(n) / b, jnp.float32))
-        states, parameters = warmup(random.key(0), model, observed, chains=32)
+        states, parameters, _ = warm_up(Collapsed(), model, observed, random.key(0), chains=32).carry
         assert states.position.dtype == jnp.float64 and states.scales.dtype == jnp.float32
-        assert 0.1 < float(parameters.step_size)
+        assert 0.1 < float(parameters.step_size[0])
         report = jax.jit(jax.vmap(high.report))
         true, found = np.asarray(report(phi[None]))[0], np.asarray(report(states.position))
         spread = found.std(0)
@@ -398,16 +397,16 @@ def test_float64_positions_at_large_n():
 
 
 def test_bad_settings_and_shapes_are_refused(learned):
-    model, observed, _, parameters = learned
+    model, observed, _, _ = learned
     for bad in ({"leapfrogs": 0}, {"warmup": 90}, {"target": 1.0}, {"jitter": 1.0}, {"mode_steps": 1}):
         with pytest.raises(InputError):
             Collapsed(**bad)
     with pytest.raises(InputError, match="chains"):
-        warmup(random.key(0), model, observed, chains=0)
+        warm_up(Collapsed(), model, observed, random.key(0), chains=0)
     with pytest.raises(InputError, match=r"observed\.z"):
-        warmup(random.key(0), model, observed._replace(z=observed.z[:3]), chains=2)
-    with pytest.raises(InputError, match="jacobian"):
-        build(model, observed, parameters._replace(jacobian=parameters.jacobian[:3]))
+        warm_up(Collapsed(), model, observed._replace(z=observed.z[:3]), random.key(0), chains=2)
+    with pytest.raises(InputError, match="learns in warm-up"):
+        as_blackjax(Collapsed(), model, observed)
 
 
 def test_trajectories_lengthen_with_dimension():

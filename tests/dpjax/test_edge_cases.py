@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 import dpjax
-from dpjax import _noise
 from dpjax.errors import InputError, PrivacyWarning
+from dpjax.mechanisms import laplace as _noise
 
 BOUNDS = {"x": (0, 10), "y": (-10, 40)}
 TRUE = {"theta[0]": 3.0, "theta[1]": 2.0, "sigma2": 4.0, "mu_x[1]": 5.0, "tau2[1,1]": 100 / 12}
@@ -35,6 +35,7 @@ def seeded(monkeypatch):
 
 def publish(table, bounds=BOUNDS, epsilon=5.0, **more):
     features = [name for name in bounds if name != "y"]
+    more.setdefault("accept", True)  # also what looks wrong
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrivacyWarning)
         return dpjax.release(table, target="y", features=features, bounds=bounds, epsilon=epsilon, **more)
@@ -74,9 +75,11 @@ def test_constant_feature(seeded):
     assert summary["theta[1]"]["sd"] > 3 * ordinary["theta[1]"]["sd"] and close(summary["theta[1]"], 0.0)
     _, theta, slope = _user(fitted)
     at = theta + 5.0 * slope
-    assert abs(at.mean() - columns()["y"].mean()) < 5 * at.std() and at.std() < 0.5
+    low, middle, high = np.quantile(at, [0.1, 0.5, 0.9])  # a slope of any size belongs to a feature that never moves
+    assert low < columns()["y"].mean() < high and high - low < 1.5 and abs(middle - columns()["y"].mean()) < 0.5
 
 
+@pytest.mark.slow
 def test_equal_responses(seeded):
     _, summary = posterior(columns() | {"y": np.full(2000, 7.0)})
     assert close(summary["theta[0]"], 7.0) and close(summary["theta[1]"], 0.0)
@@ -94,21 +97,28 @@ def test_two_equal_features(seeded):
     assert total.std() < 0.25 * first.std() and np.corrcoef(first, second)[0, 1] < -0.9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [1.0, 1e6])
 def test_one_record(seeded, epsilon):
-    """It says next to nothing, however little noise there is: the posterior of the slope is its prior."""
-    _, summary = posterior({"x": [2.0], "y": [30.0]}, epsilon=epsilon)
-    slope = summary["theta[1]"]
-    assert 0.5 < slope["sd"] / slope["prior_sd"] < 1.3 and close(slope, 0.0)
+    """It says next to nothing: the posterior of the slope is its prior. Without noise the normal law of the sums takes
+    the record for a population without spread, which is said."""
+    fitted, summary = posterior({"x": [2.0], "y": [30.0]}, epsilon=epsilon)
+    slope, prior = summary["theta[1]"], fitted.user_prior_draws[:, 1]
+    if epsilon == 1.0:
+        width = np.subtract(*np.quantile(prior, [0.95, 0.05]))
+        assert 0.4 < (slope["q95"] - slope["q05"]) / width < 1.5 and slope["q05"] < 0 < slope["q95"]
+    assert any("wishart" in doubt for doubt in fitted.doubts) == (epsilon == 1e6)
     assert publish({"x": [2.0], "y": [30.0]}).records == 1
 
 
+@pytest.mark.slow
 def test_everything_outside_of_the_bounds(seeded):
     """Clipped to the bounds, all records are alike; what is published is about them, not about the bounds' inside."""
     _, summary = posterior(columns() | {"x": columns()["x"] - 100})
     assert close(summary["mu_x[1]"], 0.0) and summary["mu_x[1]"]["mean"] < 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("x_unit", "y_unit"), [(1e-6, 1e9), (1e9, 1e-6), (1e-6, 1e-6), (1e9, 1e9)])
 def test_units_are_the_users(seeded, x_unit, y_unit):
     table = columns()
@@ -190,11 +200,11 @@ def test_all_kinds_of_numbers_are_the_same(x, sums):
 
 
 BAD = [
-    ([7, None], "missing or not finite"),
-    ([7, float("nan")], "missing or not finite"),
+    ([7, None], "has missing values"),
+    ([7, float("nan")], "has missing values"),
     ([7, float("inf")], "missing or not finite"),
     ([7, 10**400], "missing or not finite"),
-    (pd.array([7, None], dtype="Int64"), "missing or not finite"),
+    (pd.array([7, None], dtype="Int64"), "has missing values"),
     (np.ma.array([7, 7], mask=[0, 1]), "missing values"),
     ([True, False], "numbers only"),
     (np.array([True, False], object), "numbers only"),
@@ -227,8 +237,8 @@ def test_what_is_no_number_is_refused_in_one_line(x, message, moments, sums):
         ("x,y\n7,\n7,7\n", "column 'y' has missing values"),
         ("x,y\n,7\n7,7\n", "column 'x' has missing values"),
         ("x,y\n7,7\n  ,7\n", "column 'x' has missing values"),
-        ("x,y\n7,NA\n7,7\n", "column 'y' does not hold numbers only"),
-        ("x,y\n7,nan\n", "column 'y' has values that are missing or not finite"),
+        ("x,y\n7,NA\n7,7\n", "column 'y' has missing values"),
+        ("x,y\n7,nan\n", "column 'y' has missing values"),
         ("x,y\n7,true\n", "column 'y' does not hold numbers only"),
         ('x,y\n"7,777",7\n', "column 'x' does not hold numbers only"),
         ("x;y\n7,7;7\n", "column 'x' is not in the table"),
@@ -242,7 +252,7 @@ def test_csv_cells_that_are_no_numbers(text, message, tmp_path, sums):
     path.write_text(text)
     with pytest.raises(InputError) as caught:
         publish(path)
-    assert str(caught.value) == message
+    assert str(caught.value).partition(": ")[0] == message and "777" not in str(caught.value)
 
 
 @pytest.mark.parametrize("moments", [False, True])

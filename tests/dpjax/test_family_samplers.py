@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 from oracles import quadrature
 
-from dpjax.engine import Problems
+from dpjax.engine.problems import Problems
 from dpjax.errors import InputError
 from dpjax.families import family_named
-from dpjax.methods import METHODS, default_method, run_method
+from dpjax.inference.methods import METHODS, default_method
+from dpjax.inference.modes import describe_modes, find_modes
+from dpjax.inference.run_method import run_method
 from dpjax.models import Multinomial, Observed
 from dpjax.models import family_model as family_model_of
 from dpjax.models.priors import PRIORS, DirichletPrior
-from dpjax.modes import describe_modes, find_modes
 
 MIDDLE = (-np.log(0.975), -np.log(0.025))
 CELLS = list(itertools.product((10, 1000, 100_000), (0.01, 0.1, 1.0, 10.0)))
@@ -83,6 +84,7 @@ def test_collapsed_and_gibbs_agree_with_quadrature_of_the_same_model(kind):
             assert max(np.abs(deviations(pooled, truth[slow[:1]])).max(axis=0)) < 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "settings"),
     [
@@ -108,7 +110,8 @@ def test_quadrature_draws_from_the_same_model():
 
 @pytest.mark.slow
 def test_two_modes_of_a_redacted_sum_are_found():
-    """At 1,000 records and epsilon = 1, few records inside mean a small rate or a large one (SPEC B4)."""
+    """At 1,000 records and epsilon = 1, few records inside mean a small rate or a large one
+    (docs/formulas.md#two-modes)."""
     model = family_model("exponential", {"shape": 2.0, "rate": 2.0}, MIDDLE, "redact")
     scale = sensitivity(MIDDLE, "redact")
     problems = Problems(np.array([[500.0], [870.0]]), np.full(2, 1000.0), np.full((2, 1), scale), model, "laplace")
@@ -128,7 +131,7 @@ def test_two_modes_of_a_redacted_sum_are_found():
 
 @pytest.mark.slow
 def test_exact_binomial_is_the_enumerated_law():
-    """H7 and the fixed release of the issue: Beta(10, 10), z = 600 of 1,000, epsilon = .1."""
+    """A fixed release (docs/formulas.md#exact-binomial): Beta(10, 10), z = 600 of 1,000, epsilon = .1."""
     model = family_model("binomial", {"alpha": 2.0, "beta": 3.0}, (0, 1), "none")
     problems = Problems(np.array([[37.25], [-5.5]]), np.array([100.0, 10.0]), np.full((2, 1), 10.0), model, "laplace")
     truth = np.array([[0.372332971663, 0.112537252209], [0.361675419730, 0.192872634967]])
@@ -157,6 +160,7 @@ def test_exact_law_of_few_counts():
     assert max(np.abs(deviations(run.draws, normal)).max(axis=0)) > 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "theta"), [("poisson", [0.5, 3.0, 9.0]), ("geometric", [0.2, 0.5, 0.9])])
 @pytest.mark.parametrize("rule", ["clamp", "redact"])
 def test_the_law_of_few_counts_is_the_convolution(kind, theta, rule):
@@ -166,8 +170,8 @@ def test_the_law_of_few_counts_is_the_convolution(kind, theta, rule):
         model = family_model(kind, prior, (low, high), rule).astype(jnp.float64)
         one = jnp.ones(1)
         observed = Observed(one * z / scale, one * n / scale, one * np.sqrt(n) / scale, jnp.asarray(n))
-        length = model.lattice_length(np.array([n]))
-        assert length == 64
+        length = int(model.lattice_lengths(np.array([n]))[0])
+        assert length == 128
         phi = np.log(theta) if kind == "poisson" else np.log(theta) - np.log1p(-np.array(theta))
         ours = [float(model.lattice_log_likelihood(jnp.asarray([x]), observed, length, True)) for x in phi]
     law = quadrature.exact_count_law(kind, z, int(n), scale, low, high, rule)(np.array(theta))
@@ -230,7 +234,7 @@ def test_methods_say_what_they_are_not_for():
 
 
 def test_one_posterior_sampling_is_the_tempered_truncated_beta():
-    """SPEC A18: the law of a draw, by its distribution function at some points."""
+    """docs/formulas.md#one-posterior-sampling: the law of a draw, by its distribution function at some points."""
     from scipy import stats
 
     model = family_model("binomial", {"alpha": 10.0, "beta": 10.0}, (0, 1), "none")
@@ -245,3 +249,30 @@ def test_one_posterior_sampling_is_the_tempered_truncated_beta():
     got = (draws[:, None] < points).mean(0)
     assert (np.abs(got - want) < 4.5 * np.sqrt(want * (1 - want) / draws.size)).all(), (got, want)
     assert draws.min() >= 0.1 - 1e-6 and draws.max() <= 0.9 + 1e-6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("z", [(300.0, 90.000001), (300.0, 80.0)])
+def test_gibbs_refuses_what_it_cannot_compute(z):
+    """A clamped normal with next to no noise and no spread: chains that stand still say so; they ended with numbers
+    that are not finite."""
+    prior = {"mean": 0.0, "kappa": 1.0, "shape": 3.0, "scale": 0.4}
+    model = family_model("normal", prior, (-1.0, 1.0), "clamp")
+    problems = Problems(np.array([z]), np.array([1000.0]), np.full((1, 2), 1e-3), model, "laplace")
+    run = run_method("gibbs", problems, seed=1, chains=4, draws=20, settings={"burn_in": 100})
+    assert run.settings["method"]["float64"] and np.isfinite(run.draws).all()
+    assert run.diagnostics.unreliable().all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stream", [False, True])
+def test_streams_of_independent_draws_take_as_many_steps(stream):
+    """Twenty steps were made for every draw kept, although the draws of `exact` owe nothing to each other."""
+    problems, truth = problems_of("exponential", [(1000, 1.0)])
+    options = {"stream": True, "truth": truth[:, :1]} if stream else {}
+    run = run_method("exact", problems, seed=1, chains=2, draws=500, **options)
+    assert run.settings["thin"] == 1
+    if stream:
+        assert (
+            run.draws_per_chain < 2 * 500 and abs(run.streamed.mean.mean() - truth[0, 0]) < 5 * truth[0, 1] / 1000**0.5
+        )

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpjax import cli
+from dpjax.cli import app as cli
 from dpjax.families import FAMILIES
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "adding_a_family.md"
@@ -89,12 +89,12 @@ def test_what_is_wrong_with_a_file_is_said_before_a_release(tmp_path, forget, ca
 )
 def test_parts_that_do_not_fit_are_refused_by_fit(tmp_path, forget, old, new, says):
     from dpjax import errors
-    from dpjax.kinds import make_statistic
     from dpjax.models import model_for
+    from dpjax.statistics.kinds import make_statistic
 
     assert old in code()
     file = tmp_path / "own.py"
     file.write_text(code().replace(old, new, 1))
-    cli.options.load_python(file)
+    cli.loading.load_python(file)
     with pytest.raises(errors.InputError, match=says):
         model_for(make_statistic("rayleigh", target="x", bounds={"x": (0.0, 3.0)}))

@@ -1,4 +1,5 @@
-"""S3's samplers for several data holders: invariance, and an exact posterior (SPEC D)."""
+"""Alparslan et al.'s samplers for several data holders: invariance, and an exact posterior
+(docs/formulas.md#several-data-holders)."""
 
 import subprocess
 import sys
@@ -10,20 +11,22 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpjax.engine import Problems, run_chains
+from dpjax.engine.model import Observed
+from dpjax.engine.problems import Problems
+from dpjax.engine.run import run_chains
 from dpjax.errors import InputError
+from dpjax.inference.methods import METHODS
 from dpjax.kernels import psd
 from dpjax.kernels.batching import repeat_lanes
-from dpjax.methods import METHODS
-from dpjax.models.base import Observed
-from dpjax.models.linear_regression import LinearRegression
-from dpjax.models.origin_regression import OriginRegression
-from dpjax.models.party_sums import PartySums
-from dpjax.problems import party_problems
+from dpjax.kernels.order import origin_places
+from dpjax.models.problems import party_problems
+from dpjax.models.regression.linear import LinearRegression
+from dpjax.models.regression.origin import OriginRegression
+from dpjax.models.regression.parties import PartySums
 from dpjax.samplers import party_gibbs
 from dpjax.samplers._party_parts import Coefficients, fold, log_marginal, released_lanes, root_of, theta_law
-from dpjax.samplers.party_gibbs import Clt, FixedS, FixedSFast, NormalX
-from dpjax.statistics import origin_places
+from dpjax.samplers.party_clt import Clt
+from dpjax.samplers.party_gibbs import FixedS, FixedSFast, NormalX
 
 GRAM, CROSS, SQUARE = np.array([[1030.0, 210.0], [210.0, 980.0]]), np.array([470.0, -170.0]), 315.0
 NOISE, RECORDS = 20.0, 1000
@@ -79,6 +82,7 @@ def joint_draw(independent, lanes, seed=0):
     return model, observed, coefficients, fold(f32(gram)), f32(cov.transpose(1, 2, 0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("independent", [True, False])
 def test_theta_integrated_out(independent):
     """log p(z^ | S, sigma2) of all parties, by the whole covariance of z^, at two values of S."""
@@ -173,6 +177,7 @@ def test_normal_x_keeps_the_joint_law(independent, joint):
     assert_unchanged(before, functionals(model, observed, end.coefficients, end.gram, end.covariance))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("independent", [True, False])
 def test_fixed_s_keeps_the_joint_law(independent):
     """Given the true S, theta, sigma2 and the mixing variances have their posterior."""
@@ -252,9 +257,9 @@ def test_many_parties_on_two_devices():
     """In a process of its own: with batched LAPACK in the program it never ended (see test_package)."""
     script = """
 import numpy as np
-from dpjax.methods import run_method
-from dpjax.models.origin_regression import OriginRegression
-from dpjax.problems import party_problems
+from dpjax.inference.run_method import run_method
+from dpjax.models.regression.origin import OriginRegression
+from dpjax.models.problems import party_problems
 z = np.broadcast_to(np.array([99.0, 1, 1, 1, 99, 1, 1, 99, 1, 99, 50, 50, 50, 50]), (100, 10, 14))
 base = OriginRegression.create(
     4, theta_mean=np.zeros(4), theta_precision=np.eye(4), sigma2_shape=3.0, sigma2_scale=1.0, psi=np.eye(4), nu=9.0
@@ -277,12 +282,13 @@ def test_normal_x_posterior():
     np.testing.assert_allclose(sd, (0.0254, 0.0266), rtol=0.02)
 
 
+@pytest.mark.slow
 def test_fixed_s_posterior():
     mean, sd, sigma2 = exact_posterior(fixed=True)
     draws, names = posterior(FixedS(), problem(NAMES[:3]))
     assert names == NAMES[:3]
     assert_posterior(draws, mean, sd, sigma2)
-    assert (sd < 0.9 * exact_posterior()[1]).all()  # it is too sure: SPEC D8
+    assert (sd < 0.9 * exact_posterior()[1]).all()  # it is too sure: docs/formulas.md#fixed-s
 
 
 @pytest.mark.slow
@@ -294,8 +300,9 @@ def test_clt_posterior():
         assert_posterior(draws, mean, sd, sigma2, tolerance=0.08)
 
 
+@pytest.mark.slow
 def test_fixed_s_fast_posterior():
-    """sigma2 = 1/9 by default, a variance (SPEC D7)."""
+    """sigma2 = 1/9 by default, a variance (docs/formulas.md#residual-variance-third)."""
     for setting, sigma2 in ((None, 1 / 9), (0.03, 0.03)):
         draws, names = posterior(FixedSFast(setting), problem(NAMES[:2]))
         assert names == NAMES[:2]

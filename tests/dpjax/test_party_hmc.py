@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpjax.diagnostics import diagnose
-from dpjax.engine import OK
+from dpjax.diagnostics.ranks import diagnose
+from dpjax.engine.result_codes import OK
 from dpjax.errors import InputError
-from dpjax.matrix_mechanisms import InverseWishart, Wishart
-from dpjax.matrix_release import matrix_problems
-from dpjax.methods import METHODS, run_method
+from dpjax.inference.matrix_release import matrix_problems
+from dpjax.inference.methods import METHODS
+from dpjax.inference.run_method import run_method
+from dpjax.mechanisms.matrix import InverseWishart, Wishart
 from dpjax.models import LinearRegression, OriginRegression
-from dpjax.problems import party_problems
+from dpjax.models.problems import party_problems
 from dpjax.samplers.party_hmc import PartyHmc, curvature_lanes, factor_lanes, force_lanes, velocity_lanes
 from tests.oracles import parties as oracle
 

@@ -11,15 +11,17 @@ import pytest
 import scale_run as scale
 
 import dpjax
-from dpjax import _programs
-from dpjax._checkpoint import Checkpoint
-from dpjax._cli_options import Bar
-from dpjax._layout import layout
-from dpjax.engine import Problems, Progress, run_chains
+from dpjax.calibration.simulation import simulate_study
+from dpjax.cli.progress import Bar
+from dpjax.engine import programs
+from dpjax.engine.checkpoint import Checkpoint
+from dpjax.engine.layout import layout
+from dpjax.engine.loop import Progress
+from dpjax.engine.problems import Problems
+from dpjax.engine.run import run_chains
 from dpjax.errors import InputError
 from dpjax.models import LinearRegression
 from dpjax.samplers.gibbs import Gibbs
-from dpjax.simulation import simulate_study
 
 pytestmark = pytest.mark.slow
 GIBBS = Gibbs(burn_in=40)
@@ -73,7 +75,7 @@ def undisturbed(tmp_path_factory):
 @pytest.mark.parametrize("calls", [1, 5, 13])
 def test_interrupted_run_goes_on_bit_for_bit(study, tmp_path, monkeypatch, stream, calls):
     """In warm-up, between draws and in a later group; with all kinds of results."""
-    monkeypatch.setattr("dpjax._checkpoint.SHARE", np.inf)  # a checkpoint at every call
+    monkeypatch.setattr("dpjax.engine.checkpoint.SHARE", np.inf)  # a checkpoint at every call
     kwargs = KWARGS | ({"stream": True, "truth": study.truth} if stream else {})
     whole = run_chains(GIBBS, study.problems, **kwargs)
     with pytest.raises(Stop):
@@ -93,7 +95,7 @@ def test_interrupted_run_goes_on_bit_for_bit(study, tmp_path, monkeypatch, strea
 
 def test_what_lays_the_quantile_cells_survives_a_kill(study, tmp_path, monkeypatch):
     """Killed where several segments of warm-up have been merged into where the cells lie."""
-    monkeypatch.setattr("dpjax._checkpoint.SHARE", np.inf)
+    monkeypatch.setattr("dpjax.engine.checkpoint.SHARE", np.inf)
     sampler, kwargs = Gibbs(burn_in=160), KWARGS | {"stream": True, "truth": study.truth, "segment": 20}
     whole = run_chains(sampler, study.problems, **kwargs)
     with pytest.raises(Stop):
@@ -177,7 +179,7 @@ def test_two_processes_give_what_one_gives(undisturbed, tmp_path):
     ],
 )
 def test_bad_distribution_is_refused(tmp_path, capsys, options, match):
-    from dpjax.cli import main
+    from dpjax.cli.app import main
 
     (tmp_path / "c.toml").write_text(scale.CONFIG)
     assert main(["run", str(tmp_path / "c.toml"), "--output", str(tmp_path / "out"), *options]) == 2
@@ -185,7 +187,7 @@ def test_bad_distribution_is_refused(tmp_path, capsys, options, match):
 
 
 def test_devices_and_platforms_that_are_not_there_are_refused(capsys):
-    from dpjax.cli import main
+    from dpjax.cli.app import main
 
     cheap = ["calibrate", "binomial", "--records", "50", "--epsilon", "1", "--trials", "20"]
     assert main([*cheap, "--devices", "99"]) == 2
@@ -206,13 +208,13 @@ def test_layout_does_not_depend_on_the_devices(count, chains):
 
 # ---- compiled ahead --------------------------------------------------------------------------------------------
 def test_precompiled_programs_serve_the_later_call(study):
-    _programs._PROGRAMS.clear()
+    programs._PROGRAMS.clear()
     kwargs = {"features": 1, "method": "gibbs", "chains": 2, "draws": 60}
     assert dpjax.precompile("linear-regression", trials=64, **kwargs).seconds > 0
-    before = dict(_programs.TRACES)
+    before = dict(programs.TRACES)
     assert dpjax.precompile("linear-regression", trials=64, **kwargs).seconds == 0
     later = dpjax.calibrate(records=100, epsilon=1.0, trials=64, method="gibbs", draws=60, mmd=False)
-    assert later.compile_seconds == 0 and dict(_programs.TRACES) == before
+    assert later.compile_seconds == 0 and dict(programs.TRACES) == before
 
 
 @pytest.mark.parametrize(
@@ -227,7 +229,7 @@ def test_precompile_refuses(change, match):
 def test_a_grid_of_everything_that_varies_compiles_once():
     kwargs = {"method": "gibbs", "trials": 16, "draws": 40, "mmd": False, "chains_per_batch": 32}
     dpjax.calibrate(records=100, epsilon=1.0, **kwargs)
-    before = dict(_programs.TRACES)
+    before = dict(programs.TRACES)
     for records, epsilon, bounds, prior in (
         (10, 0.01, (-1.0, 1.0), None),
         (1000, 10.0, (-2.0, 3.0), {"sigma2_shape": 7.0}),
@@ -235,7 +237,7 @@ def test_a_grid_of_everything_that_varies_compiles_once():
     ):
         study = dpjax.calibrate(records=records, epsilon=epsilon, bounds=bounds, prior=prior, **kwargs)
         assert study.compile_seconds == 0
-    assert dict(_programs.TRACES) == before
+    assert dict(programs.TRACES) == before
 
 
 # ---- progress --------------------------------------------------------------------------------------------------
@@ -247,7 +249,7 @@ class Terminal(io.StringIO):
 def test_the_bar_shows_rate_time_left_and_the_worst(monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     clock = iter([10.0, 20.0])
-    monkeypatch.setattr("dpjax._cli_options.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("dpjax.cli.progress.time.monotonic", lambda: next(clock))
     bar = Bar(Terminal())
     bar("2/3 fit gibbs", Progress(1_000_000, 9_000_000))
     bar("2/3 fit gibbs", Progress(5_000_000, 9_000_000, 1.237, 45.4))
@@ -261,7 +263,7 @@ def test_the_bar_shows_rate_time_left_and_the_worst(monkeypatch):
 
 
 def test_progress_counts_chain_steps_and_looks_at_convergence(study, monkeypatch):
-    monkeypatch.setattr("dpjax._groups._LOOK_EVERY", 0.0)
+    monkeypatch.setattr("dpjax.engine.loop._LOOK_EVERY", 0.0)
     seen = []
     run = run_chains(GIBBS, study.problems, progress=seen.append, **(KWARGS | {"draws": 400}))
     steps = run.settings["segment"] * -(-400 // run.settings["segment"]) + 40

@@ -1,4 +1,5 @@
-"""S3's experiments: preparation of tables, noise levels, closed forms, MMD, comparison with the paper, small runs."""
+"""Alparslan et al.'s experiments: preparation of tables, noise levels, closed forms, MMD, comparison with the paper,
+small runs."""
 
 import importlib
 import json
@@ -14,7 +15,7 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 from dpjax.errors import InputError
-from dpjax.mechanisms import analytic_gaussian_sigma
+from dpjax.privacy.gaussian import analytic_gaussian_sigma
 
 FOLDER = Path(__file__).parents[2] / "experiments" / "alparslan2023"
 TABLES = ("power_plant.csv", "bike_sharing_hour.csv", "air_quality_alparslan.csv")
@@ -105,7 +106,7 @@ def test_authors_multiplier_is_not_private(modules, epsilon, delta):
 
 
 def test_levels(modules):
-    """Sensitivities of SPEC A3 and A5 at (X, Y) = (2, 1) and (1, 2), the paper's beside them."""
+    """Sensitivities of docs/formulas.md#row-norm-sensitivity at (X, Y) = (2, 1) and (1, 2), the paper's beside them."""
     make = lambda noise, x, y: modules["s3_release"].Level(noise, 3, x, y, 1.0, 1e-5, 1.0)
     for (x, y), plain, squares in (((2.0, 1.0), 6.3639610307, 6.3639610307), ((1.0, 2.0), 4.0, 4.6904157598)):
         right, paper = make("replace-one", x, y), make("paper", x, y)
@@ -163,17 +164,18 @@ def test_chain_length(modules):
     assert modules["s3_release"].chain_length(draws, np.diag([4.0, 1.0]))[0] == pytest.approx(4 * 0.09)
 
 
+@pytest.mark.slow
 def test_scripts_use_every_core():
     """Devices can only be set before JAX is loaded, and half of the modules here load it."""
     clean = {k: v for k, v in os.environ.items() if k not in ("XLA_FLAGS", "JAX_NUM_CPU_DEVICES")}
     for script in ("table1", "figure2", "figure3"):
-        code = f"import {script}, jax; from dpjax._runtime import cores; assert len(jax.devices()) == cores()"
+        code = f"import {script}, jax; from dpjax._base.runtime import cores; assert len(jax.devices()) == cores()"
         ran = subprocess.run([sys.executable, "-c", code], cwd=FOLDER, env=clean, capture_output=True, text=True)
         assert ran.returncode == 0, ran.stderr
 
 
 def test_mmd_is_unbiased(modules):
-    """SPEC G1: N(0, 1) against N(.3, .5^2) with exp(-d^2 / 2) is .0869152857."""
+    """docs/formulas.md#mmd: N(0, 1) against N(.3, .5^2) with exp(-d^2 / 2) is .0869152857."""
     kernel = lambda v, m: math.sqrt(1 / (1 + v)) * math.exp(-0.5 * m * m / (1 + v))
     exact = kernel(2, 0) + kernel(0.5, 0) - 2 * kernel(1.25, 0.3)
     assert exact == pytest.approx(0.0869152857, abs=1e-9)
@@ -279,6 +281,7 @@ def test_tables_are_those_of_the_paper(modules, config):
         assert np.linalg.norm(honest.x_train, axis=1).max() <= honest.bound_x
 
 
+@pytest.mark.slow
 @needs_data
 def test_published_numbers_come_out(modules, config, tmp_path):
     """adaSSP and Bayes-fixedS-fast on the power plant with one party: as in the paper's 90% intervals with the authors'

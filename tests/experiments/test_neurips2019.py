@@ -1,6 +1,5 @@
 """The configs of experiments/neurips2019 are accepted, and the parts of its cirrhosis.py do what they say."""
 
-import importlib.util
 import sys
 from pathlib import Path
 
@@ -8,15 +7,16 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from dpjax import _config
-from dpjax._experiment_checks import Prepared
 from dpjax.errors import InputError
+from dpjax.runner import config as _config
+from dpjax.runner.checks import Prepared
 
 FOLDER = Path(__file__).parents[2] / "experiments" / "neurips2019"
-spec = importlib.util.spec_from_file_location("cirrhosis", FOLDER / "cirrhosis.py")
-cirrhosis = importlib.util.module_from_spec(spec)
-sys.modules["cirrhosis"] = cirrhosis  # its types are looked up there
-spec.loader.exec_module(cirrhosis)
+sys.path.insert(0, str(FOLDER))
+try:
+    import cirrhosis
+finally:
+    del sys.path[0]
 
 
 @pytest.fixture
@@ -87,7 +87,8 @@ def test_cirrhosis_problems(config):
     sums = [x[rows].sum(), (x[rows] ** 2).sum(), y[rows].sum(), (x[rows] * y[rows]).sum(), (y[rows] ** 2).sum()]
     np.testing.assert_allclose(problems.exact[4], sums)
     np.testing.assert_allclose(problems.z[4], sums, atol=1e-4)
-    # joint sensitivities on [0, 1] (SPEC A1, A2): 5 of the usual sums, 2 of the two more
+    # joint sensitivities on [0, 1] (docs/formulas.md#box-sensitivity, #moment-sensitivity): 5 of the usual sums, 2 of
+    # the two more
     np.testing.assert_allclose(problems.scale[0], 5.0)
     view = problems.views["moments"]
     np.testing.assert_allclose(view.scale[0], [10.0] * 5 + [4.0] * 2)

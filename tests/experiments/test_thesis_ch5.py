@@ -94,7 +94,8 @@ def test_records_inside_moves_them_along_the_line(modules):
 
 
 def test_releases_have_the_noise_of_their_epsilon(modules, config_text, tmp_path):
-    """Exact joint sensitivity 5 on [0, 1]; with moments half of epsilon each, 5 and 2 (SPEC A1, A2)."""
+    """Exact joint sensitivity 5 on [0, 1]; with moments half of epsilon each, 5 and 2
+    (docs/formulas.md#box-sensitivity, #moment-sensitivity)."""
     path = tmp_path / "config.toml"
     path.write_text(config_text)
     config = modules["mobility_data"].read_config(path)
@@ -171,7 +172,8 @@ def test_the_whole_study(modules, config_text, tmp_path, capsys):
         row = methods["naive"]["epsilon"]["4"]
         assert np.array(row["deciles"]["matrix"]).sum() == 111 and row["mae"] > 0
         assert (out / f"figure_5_13_coverage_{prior}.png").stat().st_size > 10_000
-    # SPEC C8: with the printed prior the non-private 90% interval holds far fewer records than 90%
+    # docs/formulas.md#prior-precision: with the printed prior the non-private 90% interval holds far fewer records than
+    # 90%
     inside = {p: results["priors"][p]["methods"]["non-private"]["records_inside"]["0.9"] for p in ("thesis", "weak")}
     assert inside["thesis"] < 0.6 and inside["weak"] == pytest.approx(0.9, abs=0.05)
     assert results["simulated"]["priors"]["weak"]["naive"]["trials"] == 111

@@ -1,4 +1,4 @@
-"""S2 (Zhang and Reiter): records and sums, noise and sensitivities, plug-in estimates, and a small posterior."""
+"""Zhang and Reiter: records and sums, noise and sensitivities, plug-in estimates, and a small posterior."""
 
 import importlib
 import json
@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dpjax.errors import InputError
-from dpjax.statistics import origin_places
+from dpjax.kernels.order import origin_places
 
 FOLDER = Path(__file__).parents[2] / "experiments" / "zhang_reiter"
 
@@ -63,7 +63,8 @@ def test_sums_do_not_depend_on_chunks_or_other_sizes(modules, monkeypatch):
 
 
 def test_sensitivities(modules):
-    """SPEC A1: 1 for a square, 2 for a product; S2's formula counts the width twice."""
+    """docs/formulas.md#box-sensitivity: 1 for a square, 2 for a product; Zhang and Reiter's formula counts the width
+    twice."""
     data = modules["zr_data"]
     assert data.sensitivity(1) == 4.0 and data.paper_sensitivity(1) == 12.0
     assert data.sensitivity(2) == 9.0 and data.paper_sensitivity(2) == 24.0
@@ -72,6 +73,7 @@ def test_sensitivities(modules):
     assert list(zip(i.tolist(), j.tolist(), strict=True)) == [(0, 0), (0, 1), (1, 1), (0, 2), (1, 2), (2, 2)]
 
 
+@pytest.mark.slow
 def test_releases_have_their_noise_in_the_order_of_the_model(modules, config):
     """Entry by entry mean |noise| is b, and the model's exact sums have the places of the released ones."""
     posteriors, data = modules["zr_posteriors"], modules["zr_data"]
@@ -104,7 +106,7 @@ def test_laplace_noise_is_symmetric_with_its_scale(modules):
 
 
 def test_errors_of_plug_in_estimates(modules):
-    from dpjax.matrix_mechanisms import theta_plug_in
+    from dpjax.mechanisms.matrix import theta_plug_in
 
     theta, rng = np.array([1.0, 0.0]), np.random.default_rng(4)
     rows = rng.standard_normal((3, 20, 3))
@@ -118,8 +120,8 @@ def test_errors_of_plug_in_estimates(modules):
 
 @pytest.mark.slow
 def test_plug_in_errors_by_mechanism(modules, config):
-    """The ridge of the undebiased matrix mechanisms biases, debiasing removes it; S2's sensitivity is more noise; all
-    are useless at few records, and none where there is no noise."""
+    """The ridge of the undebiased matrix mechanisms biases, debiasing removes it; Zhang and Reiter's sensitivity is
+    more noise; all are useless at few records, and none where there is no noise."""
     import msgspec
 
     small = msgspec.structs.replace(

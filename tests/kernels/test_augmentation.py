@@ -1,4 +1,5 @@
-"""The mixing variance given Laplace noise has its exact law, at every size of the noise (SPEC B10)."""
+"""The mixing variance given Laplace noise has its exact law, at every size of the noise
+(docs/formulas.md#laplace-mixture)."""
 
 import jax
 import jax.numpy as jnp

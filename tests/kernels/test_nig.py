@@ -1,4 +1,5 @@
-"""Conjugate regression update: SPEC H8, closed form in float64, rounding at a billion records, draws."""
+"""Conjugate regression update: docs/formulas.md#conjugate-regression, closed form in float64, rounding at a billion
+records, draws."""
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +23,7 @@ def records(dtype=jnp.float32):
 
 
 def closed_form(mean, precision, shape, scale, xx, xy, yy, n):
-    """S0 eq (1) from sums."""
+    """Bernstein and Sheldon 2019, eq (1) from sums."""
     total = precision + xx
     new = np.linalg.solve(total, precision @ mean + xy)
     return new, total, shape + n / 2, scale + 0.5 * (yy + mean @ precision @ mean - new @ total @ new)

@@ -1,4 +1,5 @@
-"""Conjugate update and Bartlett draw of a normal mean and covariance, any dimension (SPEC C9, H9)."""
+"""Conjugate update and Bartlett draw of a normal mean and covariance, any dimension
+(docs/formulas.md#normal-inverse-wishart)."""
 
 import jax
 import jax.numpy as jnp
@@ -58,6 +59,7 @@ def test_one_dimension_is_inverse_gamma():
     assert_law(covariance[:, 0, 0], stats.invgamma(11.0 / 2, scale=1.7 / 2).cdf)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("p", [1, 2, 3, 5])
 def test_draw_law(p):
     mean, kappa, psi, nu = example(p)
@@ -78,6 +80,7 @@ def test_draw_law(p):
     assert_means(chains(np.einsum("ni,nj->nij", white, white)), np.eye(p), limit=4.5, floor=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("p", [1, 3, 9])
 def test_factor_is_the_cholesky_factor(p):
     law = make(*example(p))
@@ -87,6 +90,7 @@ def test_factor_is_the_cholesky_factor(p):
     np.testing.assert_allclose(factor @ factor.T, draw.covariance, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_joint_law_of_data_and_parameters():
     """Draw parameters from the prior, data given them, then the posterior: the prior must come back.
 

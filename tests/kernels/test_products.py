@@ -5,7 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dpjax.kernels.products import pairs, product_covariance, product_deviation, product_mean, product_pullback
+from dpjax.kernels.order import pairs
+from dpjax.kernels.products import (
+    product_covariance,
+    product_deviation,
+    product_mean,
+    product_pullback,
+)
 
 SIZES = [1, 2, 3, 4, 5]
 
@@ -43,6 +49,7 @@ def test_moments_equal_quadrature_over_the_record(p, x64):
     np.testing.assert_allclose(product_covariance(m, c), (t - mean).T @ ((t - mean) * mass[:, None]), atol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("p", SIZES)
 def test_pullback_equals_automatic_differentiation(p, x64):
     m, g = record(p)

@@ -86,6 +86,7 @@ def upper(a, x):
 SHAPES = [0.3, 1.0, 5.0, 7.9, 8.1, 40.0, 1000.0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_incomplete_gamma(dtype, x64):
     # the second and third derivatives cancel in the tails by powers of x / a or of a
@@ -154,6 +155,7 @@ def normal_laplace(r, v):
     return v / 2 - mp.log(2) + max(a, b) + mp.log1p(mp.exp(-abs(a - b)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("argument", [0, 1])
 def test_normal_laplace(dtype, argument, x64):
@@ -171,6 +173,7 @@ def test_normal_laplace(dtype, argument, x64):
     compare(special.normal_laplace_log_density, normal_laplace, points, dtype, argument, tolerance, 110, scale)
 
 
+@pytest.mark.slow
 def test_normal_laplace_is_finite():
     r, v = (
         np.ravel(x) for x in np.meshgrid([-1e9, -1e3, -1.0, 0.0, 1e-6, 5.0, 1e6], [0.0, 1e-12, 1e-6, 1.0, 1e6, 1e12])

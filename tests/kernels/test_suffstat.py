@@ -1,4 +1,5 @@
-"""The statistic given its release has the exact normal law, singular covariances included (SPEC C3, B12)."""
+"""The statistic given its release has the exact normal law, singular covariances included
+(docs/formulas.md#distinct-entries, #singular-counts)."""
 
 import jax
 import jax.numpy as jnp
@@ -33,6 +34,7 @@ def problem(size=5, rank=5, seed=0):
     return rng.normal(size=size), factor, rng.gamma(1.0, size=size) + 0.1, rng.normal(size=size) * 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rank", [5, 3])
 @pytest.mark.parametrize("form", ["factor", "covariance"])
 def test_law(rank, form):

@@ -40,6 +40,7 @@ def test_sweep_inverts_solves_and_gives_the_determinant(size, dtype):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
 def test_factors(size, dtype):
     a, _ = problem(size, dtype)
@@ -51,6 +52,7 @@ def test_factors(size, dtype):
     assert np.all(np.triu(np.asarray(inverse), 1) == 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows, inner, cols", [(1, 1, 1), (3, 5, 2), (4, 30, 7), (65, 65, 65)])
 def test_products(rows, inner, cols, dtype):
     rng = np.random.default_rng(1)

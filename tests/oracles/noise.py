@@ -13,7 +13,7 @@ def mixing_cdf(e):
 
 
 def normal_laplace_log_density(y, m, v, b):
-    """Log density of N(m, v) + Laplace(b) at y (SPEC B3, H5)."""
+    """Log density of N(m, v) + Laplace(b) at y (docs/formulas.md#normal-laplace)."""
     r, sd = y - m, np.sqrt(v)
     left = stats.norm.logcdf((r - v / b) / sd) - r / b
     right = stats.norm.logcdf((-r - v / b) / sd) + r / b

@@ -1,4 +1,5 @@
-"""Posteriors of one parameter on a dense grid, in NumPy and SciPy only: the reference of samplers (SPEC B3, B11).
+"""Posteriors of one parameter on a dense grid, in NumPy and SciPy only: the reference of samplers
+(docs/formulas.md#normal-laplace, #exact-binomial).
 
 Moments of clamped and redacted records come from their own sums and closed forms, not from dpjax.
 """
@@ -12,7 +13,8 @@ POINTS = 400_001
 
 
 def log_normal_laplace(r, v):
-    """log density of N(0, v) + Laplace(0, 1) at r (SPEC B3 with b = 1); equal to the normal where v is huge."""
+    """log density of N(0, v) + Laplace(0, 1) at r (docs/formulas.md#normal-laplace with b = 1); equal to the normal
+    where v is huge."""
     root = np.sqrt(v)
     one = special.log_ndtr((r - v) / root) - r
     other = special.log_ndtr((-r - v) / root) + r

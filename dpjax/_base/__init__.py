@@ -1,0 +1,1 @@
+"""Checks, files, text and laziness that every floor uses; no JAX."""

@@ -1,0 +1,254 @@
+"""The commands of the data owner: `dpjax release` and `dpjax check`. They never load JAX."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dpjax.cli import messages, options, outputs, values
+from dpjax.cli.messages import BAD_INPUT, NOT_TRUSTED, OK
+from dpjax.cli.options import Force, Json
+from dpjax.errors import InputError
+from dpjax.statistics.kinds import check_options, kinds
+
+
+def release(
+    table: Annotated[Path, typer.Argument(metavar="TABLE.csv", help="The private table.")],
+    target: Annotated[str, typer.Option(help="Column of the response, or the one column of a family.")],
+    epsilon: Annotated[float, typer.Option(help="Privacy budget that this release spends, all in all.")],
+    output: Annotated[Path, typer.Option(metavar="FILE", help="The release file.")],
+    model: Annotated[
+        str,
+        typer.Option(help=f"{', '.join(kinds())}."),
+    ] = "linear-regression",
+    features: Annotated[str | None, typer.Option(metavar="A,B", help="Columns of a regression's features.")] = None,
+    bounds: Annotated[
+        list[str] | None,
+        typer.Option(metavar="A=lo:hi", help="Bounds of a column, stated a priori; once per column."),
+    ] = None,
+    rule: Annotated[
+        str | None,
+        typer.Option(help="Of a family's records outside of the bounds: clamp (the default) or redact them."),
+    ] = None,
+    option: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Option of a family, such as shape=2 of gamma.")
+    ] = None,
+    categories: Annotated[int | None, typer.Option(help="Number of categories of a multinomial: 0, 1, ...")] = None,
+    labels: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="A,B,C",
+            help="Categories of a multinomial whose column holds text; two of a binomial, the second a success. With a "
+            "comma in one: in quotes inside the list, or the option once per label.",
+        ),
+    ] = None,
+    private_bounds: Annotated[
+        list[str] | None,
+        typer.Option(metavar="A=lo:hi", help="In place of --bounds: find them privately within this range."),
+    ] = None,
+    bounds_share: Annotated[
+        float | None, typer.Option(help="Share of epsilon that --private-bounds spends, inside (0, 1).")
+    ] = None,
+    quantiles: Annotated[
+        str | None, typer.Option(metavar="P,Q", help="Quantiles for --private-bounds; 0.025,0.975 if left out.")
+    ] = None,
+    mechanism: Annotated[str, typer.Option(help="laplace, gaussian, or discrete-laplace for counts.")] = "laplace",
+    delta: Annotated[float | None, typer.Option(help="Of gaussian noise, far below 1 / records.")] = None,
+    adjacency: Annotated[str, typer.Option(help="replace-one.")] = "replace-one",
+    intercept: Annotated[
+        bool, typer.Option("--intercept/--no-intercept", help="Without: a regression through the origin.")
+    ] = True,
+    squares: Annotated[
+        bool | None,
+        typer.Option(
+            "--squares/--no-squares", help="Without an intercept: also release the sum of squares of the target."
+        ),
+    ] = None,
+    norms: Annotated[
+        str | None,
+        typer.Option(metavar="X,Y", help="Without an intercept, in place of --bounds: |features| <= X, |target| <= Y."),
+    ] = None,
+    averaged: Annotated[
+        int | None,
+        typer.Option(metavar="K", help="With --norms: release sums of averages of K records, put together at random."),
+    ] = None,
+    moments: Annotated[
+        bool, typer.Option("--moments", help="Also third and fourth moments of a regression's features.")
+    ] = False,
+    moments_share: Annotated[
+        float | None, typer.Option(help="Share of epsilon that --moments gets, inside (0, 1); 0.5 if left out.")
+    ] = None,
+    separator: options.Separator = None,
+    decimal: options.Decimal = None,
+    encoding: options.Encoding = None,
+    missing: Annotated[
+        str | None, typer.Option(help="Missing values: refuse the table (the default), or impute a constant.")
+    ] = None,
+    missing_code: Annotated[
+        list[str] | None,
+        typer.Option(metavar="VALUE", help="Value that stands for a missing one, or A=VALUE of a column; repeat."),
+    ] = None,
+    impute: Annotated[
+        list[str] | None,
+        typer.Option(metavar="A=VALUE", help="With --missing impute: what counts instead, within bounds, public."),
+    ] = None,
+    accept: Annotated[
+        bool, typer.Option("--accept", help="Go on although the table looks wrong (codes, bounds); see the report.")
+    ] = False,
+    force: Force = False,
+) -> int:
+    """Release the noisy sums of a private table.
+
+    The noise comes from OpenDP and cannot be seeded; every further release of the same table adds its epsilon. Before
+    it is drawn, counts of missing, code-like and clipped values are shown on standard error, for the owner's eyes only:
+    they are private. A table that looks wrong is refused, unless --accept is given.
+
+    \b
+    Example:
+      dpjax release patients.csv --target progression --features bmi \\
+        --bounds bmi=15:45 --bounds progression=0:350 \\
+        --mechanism laplace --epsilon 1 --output release.json
+      dpjax release visits.csv --model exponential --target wait \\
+        --bounds wait=0:10 --epsilon 1 --output release.json
+      dpjax release export.csv --separator ';' --decimal , --encoding latin-1 \\
+        --model binomial --target smoker --labels no,yes --epsilon 1 --output release.json
+      dpjax release visits.csv --model multinomial --target colour \\
+        --labels red,green,blue --mechanism discrete-laplace --epsilon 1 --output release.json
+    """
+    arguments: dict[str, Any] = {
+        "features": None if features is None else values.parse_names("--features", features),
+        "labels": values.parse_labels("--labels", labels) if labels else None,
+        "bounds": values.parse_bounds(bounds or []) or None,
+        **_family_options(option or []),
+        **{"separator": separator, "decimal": decimal, "encoding": encoding, "missing": missing},
+        "missing_codes": values.parse_codes("--missing-code", missing_code) if missing_code else None,
+        "impute": _constants(impute) if impute else None,
+    }
+    search = _private_bounds(private_bounds or [], bounds_share, quantiles)
+    if search is not None:
+        if arguments["bounds"] is not None:
+            raise InputError("--bounds and --private-bounds exclude each other")
+        arguments["bounds"] = search
+    from dpjax._base.files import json_text
+    from dpjax._base.new_file import NewFile
+    from dpjax.inference.describe import describe_release
+    from dpjax.releases.owner import release as draw_release
+
+    outputs.check_outputs([output], [table], True)  # whether it exists is seen once the place is claimed
+    # claimed before noise is drawn: what a killed process has left is gone then, and no other draws for the same file
+    with NewFile(output, force) as file:
+        made = draw_release(
+            table,
+            target=target,
+            epsilon=epsilon,
+            model=model,
+            mechanism=mechanism,
+            delta=delta,
+            rule=rule,
+            categories=categories,
+            adjacency=adjacency,
+            intercept=intercept,
+            moments=moments,
+            moments_share=moments_share,
+            squares=squares,
+            norms=None if norms is None else _norms(norms),
+            averaged=averaged,
+            accept=accept,
+            report=True,
+            **arguments,
+        )
+        file.write(json_text(made.to_dict()))
+    print(f"released to {output}\n{describe_release(made)}")
+    return OK
+
+
+def _constants(texts: Sequence[str]) -> dict[str, float | str]:
+    found = values.parse_assignments("--impute", texts, "VALUE")
+    return {name: values.number_or_text(value) for name, value in found.items()}
+
+
+def _norms(text: str) -> dict[str, float]:
+    try:
+        longest, largest = (float(part) for part in text.split(","))
+    except ValueError:
+        raise InputError(f"--norms must be two numbers X,Y; got {text!r}") from None
+    return {"features": longest, "target": largest}
+
+
+def _family_options(texts: Sequence[str]) -> dict[str, Any]:
+    found = values.parse_family_options(texts)
+    check_options(found)
+    return found
+
+
+def _private_bounds(texts: Sequence[str], share: float | None, quantiles: str | None) -> dict[str, Any] | None:
+    """The search for bounds that the options ask for."""
+    if not texts:
+        for name, value in (("--bounds-share", share), ("--quantiles", quantiles)):
+            if value is not None:
+                raise InputError(f"{name} is of use only with --private-bounds")
+        return None
+    if share is None:
+        raise InputError("--private-bounds needs --bounds-share: the share of epsilon has no default")
+    from dpjax.privacy.quantile import PrivateQuantile
+
+    pair: dict[str, Any] = {}
+    if quantiles is not None:
+        pair["quantiles"] = tuple(values.parse_several("--quantiles", [quantiles], float, "two numbers P,Q"))
+    ranges = values.parse_bounds(texts, "--private-bounds")
+    return {name: PrivateQuantile(limits, share, **pair) for name, limits in ranges.items()}
+
+
+def check(
+    release: Annotated[Path | None, typer.Argument(metavar="RELEASE.json", help="A release file.")] = None,
+    json: Json = None,
+    schema: Annotated[
+        bool, typer.Option("--schema", help="Print the JSON schema of release files; no file is checked.")
+    ] = False,
+    force: Force = False,
+) -> int:
+    """Say what is wrong with a release file, or what it holds.
+
+    \b
+    Example:
+      dpjax check release.json
+      dpjax check --schema > release.schema.json
+    """
+    if schema or release is None:
+        return _print_schema(schema, release, json)
+    outputs.check_outputs([json], [release], force)
+    from dpjax.inference.describe import describe_release
+    from dpjax.releases.possible_sums import doubts_about_sums
+    from dpjax.releases.release import Release, describe_problems
+
+    problems = describe_problems(release)
+    for problem in problems:
+        messages.complain("error", f"release file {str(release)!r}: {problem}")
+    if problems:
+        return BAD_INPUT
+    good = Release.load(release)  # warns where the stated guarantee does not follow from the noise
+    if json is not None:
+        from dpjax._base.files import write_json
+
+        write_json(json, good.to_dict(), force)
+    doubts = doubts_about_sums(good)
+    for doubt in doubts:
+        messages.complain("warning", f"release file {str(release)!r}: {doubt}")
+    verdict = "can be read, but its sums are those of no table" if doubts else "can be used"
+    print(f"{release} {verdict}\n{describe_release(good, statistics=True)}")
+    return NOT_TRUSTED if doubts else OK
+
+
+def _print_schema(schema: bool, release: Path | None, json: Path | None) -> int:
+    if not schema:
+        raise InputError("a release file is missing: dpjax check RELEASE.json, or dpjax check --schema")
+    if release is not None or json is not None:
+        raise InputError("--schema is about all release files: give no file")
+    from dpjax._base.files import to_json
+    from dpjax.releases.schema import release_schema
+
+    print(to_json(release_schema()))
+    return OK

@@ -1,0 +1,85 @@
+"""Which noise the methods take, and how samplers are fitted to problems: the entries of `Method.takes` and `.fits`."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from dpjax.engine.problems import Problems
+from dpjax.engine.run import MOST_SPREAD
+from dpjax.mechanisms import Mechanism, mechanism_named
+from dpjax.models import Multinomial, OwnPartySums, PartySums, WeakRegression
+from dpjax.models.regression.parties import MOST_FLOAT32
+from dpjax.samplers.collapsed import Collapsed
+from dpjax.samplers.counts import Counts, table_length
+from dpjax.samplers.exact import Enumeration, OnePosteriorSampling, Quadrature
+from dpjax.samplers.gibbs import Gibbs
+from dpjax.samplers.party_hmc import PartyHmc
+
+#: Steps per trajectory of parties with features of their own: more coordinates, fewer of them pinned alike.
+OWN_LEAPFROGS = 12
+#: Settings under the weak prior of few features: with much noise scales are open over decades, and shorter trajectories
+#: leave one release in a hundred with a tenth of the usual effective draws.
+WEAK_STEPS: dict[str, Any] = {"leapfrogs": 6, "target": 0.78}
+
+
+def is_mixture(noise: Mechanism) -> bool:
+    """For samplers that draw the noise's mixing variances."""
+    return noise.mixing is not None
+
+
+def has_distribution(noise: Mechanism) -> bool:
+    """For methods that take the noise as a NumPyro distribution."""
+    return type(noise).distribution is not Mechanism.distribution
+
+
+def any_noise(noise: Mechanism) -> bool:
+    """For methods that do not look at the noise."""
+    return True
+
+
+def exact_sampler(sampler: Quadrature, problems: Problems) -> Any:
+    model = problems.model_template()
+    if model.dim != 1 or model.statistic_dim != 1:
+        return f"is for models of one parameter and one statistic; this one has {model.dim} and {model.statistic_dim}"
+    if model.sum_is_binomial:
+        return Enumeration(noise=sampler.noise)
+    return dataclasses.replace(sampler, lattice=int(problems.model.lattice_lengths(problems.n).max()))
+
+
+def hmc_sampler(sampler: Collapsed, problems: Problems) -> Any:
+    """For parties the sampler that does not form covariances of the sums, in 64 bits where these dwarf the noise; for
+    multinomial counts of few records the one that draws the counts."""
+    if isinstance(problems.model, Multinomial):
+        length = table_length(problems.n)
+        categories = problems.model_template().dim + 1
+        return Counts(sampler.noise, length, categories, name=sampler.name) if length else sampler
+    if isinstance(problems.model, WeakRegression):
+        steps: dict[str, Any] = WEAK_STEPS if problems.model_template().dim <= 9 else {}
+        return dataclasses.replace(sampler, **steps)
+    if not isinstance(problems.model, PartySums):
+        return sampler
+    largest = np.abs(problems.z / problems.scale).max(initial=0.0)
+    leapfrogs = OWN_LEAPFROGS if isinstance(problems.model, OwnPartySums) else None
+    return PartyHmc(leapfrogs=leapfrogs, float64=bool(largest > MOST_FLOAT32), name=sampler.name)
+
+
+def gibbs_sampler(sampler: Gibbs, problems: Problems) -> Any:
+    """In 64 bits where the noise does not hide what rounding does to several moments of truncated records."""
+    model = problems.model_template()
+    loud = (problems.n[:, None] / problems.scale**2).max() <= MOST_SPREAD
+    return dataclasses.replace(sampler, float64=bool(model.truncated and model.statistic_dim > 1 and not loud))
+
+
+def literal_sampler(sampler: Gibbs, problems: Problems) -> Any:
+    if not problems.model.truncated:
+        return "is the thesis's sampler for statistics that are clamped or redacted: use gibbs"
+    return sampler
+
+
+def ops_sampler(sampler: OnePosteriorSampling, problems: Problems) -> Any:
+    if problems.model.kind != "binomial" or mechanism_named(problems.mechanism).needs_delta:
+        return "is defined for the binomial model and pure epsilon only"
+    return sampler

@@ -1,0 +1,79 @@
+"""From a statistic (what was summed) and a prior to a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from dpjax.engine.model import Model
+from dpjax.errors import InputError
+from dpjax.models.families.making import family_model_for, multinomial_model
+from dpjax.models.given import PriorGiven, given_prior
+from dpjax.models.prior_units import translated
+from dpjax.models.regression.making import regression_model
+from dpjax.statistics.base import Statistic
+from dpjax.statistics.family import FamilyStatistic
+from dpjax.statistics.multinomial import MultinomialStatistic
+from dpjax.statistics.regression import RegressionStatistic
+
+#: What a prior is for when none is given: one release, one by a method with a conjugate prior, or a study.
+PURPOSES = ("fit", "conjugate", "calibration")
+
+
+@dataclass(frozen=True)
+class ModelGroup:
+    """A group of models as an analyst sees it.
+
+    Attributes:
+        statistic: class of the statistics whose models it makes.
+        make: statistic, prior as a mapping (None for the default), one of `PURPOSES` -> model.
+    """
+
+    statistic: type[Statistic]
+    make: Callable[[Any, Any, str], Model]
+
+
+#: `register` adds to it.
+GROUPS: list[ModelGroup] = [
+    ModelGroup(RegressionStatistic, regression_model),
+    ModelGroup(MultinomialStatistic, multinomial_model),
+    ModelGroup(FamilyStatistic, family_model_for),
+]
+
+
+def register(group: ModelGroup) -> ModelGroup:
+    """Make the models of a class of statistics known to `fit` and `calibrate`.
+
+    Raises:
+        InputError: the class has models of another group.
+    """
+    others = [one for one in GROUPS if one.statistic.__qualname__ != group.statistic.__qualname__]
+    if any(issubclass(group.statistic, one.statistic) for one in others):
+        raise InputError(f"a {group.statistic.__name__} has a model already")
+    GROUPS[:] = [*others, group]
+    return group
+
+
+def model_for(statistic: Any, prior: PriorGiven | Any = None, default: str = "fit") -> Model:
+    """The model of a statistic.
+
+    Args:
+        statistic: what was summed (`Release.statistic`, `dpjax.statistics.kinds.make_statistic`).
+        prior: hyperparameters by name, as a mapping or a TOML file, in the units of the statistic or in the user's
+            (`units`), or other words for them (`prior_units.translated`); what is left out keeps its default. None:
+            the default.
+        default: whose default, "fit" (weak), "conjugate" (the same but for regressions) or "calibration" (that of
+            simulation studies).
+
+    Raises:
+        InputError: file missing or not TOML, unknown name, value of the wrong shape or sign.
+    """
+    if default not in PURPOSES:
+        raise InputError(f"default must be one of {', '.join(PURPOSES)}; got {default!r}")
+    if prior is not None:
+        prior = translated(statistic, given_prior(prior))
+    for group in GROUPS:
+        if isinstance(statistic, group.statistic):
+            return group.make(statistic, prior, default)
+    raise InputError(f"there is no model of a {type(statistic).__name__}: dpjax.models.register makes one known")

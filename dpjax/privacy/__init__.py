@@ -1,0 +1,1 @@
+"""Sensitivities, budgets and privacy proofs, with OpenDP's noise; no JAX."""
