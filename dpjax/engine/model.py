@@ -17,7 +17,6 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from dpjax.errors import InputError
-from dpjax.kernels.batching import batch_last
 from dpjax.kernels.marginal import gaussian_marginal
 from dpjax.kernels.symmetric import cholesky, matvec_lanes
 
@@ -38,23 +37,7 @@ class Observed(NamedTuple):
 
 def over_lanes(method):
     """Lane version of a single-chain method `method(model, *args)`: maps over the last axis of everything."""
-
-    def lanes(model: Any, *args: Any) -> Any:
-        return jax.vmap(method, in_axes=-1, out_axes=-1)(model, *args)
-
-    return lanes
-
-
-def is_batched(model: Model) -> bool:
-    """Whether every leaf of the model has a leading axis over problems."""
-    return min(jnp.ndim(leaf) for leaf in jax.tree.leaves(model)) > model.smallest_rank
-
-
-def jacobian_of_lanes(function, phi: Float[Array, "P B"]) -> Float[Array, "D P B"]:
-    """Derivative of a lane function `[P, B] -> [D, B]` lane by lane, all directions side by side."""
-    unit = jnp.broadcast_to(jnp.eye(phi.shape[0], dtype=phi.dtype)[..., None], (phi.shape[0], *phi.shape))
-    along = jax.vmap(lambda tangent: jax.jvp(function, (phi,), (tangent,))[1])(unit)
-    return jnp.swapaxes(along, 0, 1)
+    return lambda model, *args: jax.vmap(method, in_axes=-1, out_axes=-1)(model, *args)
 
 
 class Model:
@@ -236,8 +219,7 @@ class Model:
         return False
 
     def lattice_lengths(self, n: np.ndarray) -> np.ndarray:
-        """Lengths `[T]` of the tables of the exact law of a whole-number statistic of n records `[T]`; 0: none, or too
-        long."""
+        """Lengths `[T]` of tables of the exact law of a whole-number statistic of n records `[T]`; 0: none."""
         return np.zeros(np.shape(n), int)
 
     def lattice_log_likelihood_lanes(self, phi, observed: Observed, length: int, laplace: bool) -> Float[Array, " B"]:
@@ -259,8 +241,7 @@ class Model:
     # ---- defaults, overridden where a closed form is known -----------------------------------------------
     def prior_starts(self) -> Float[Array, "2 P"]:
         """Where the even and the odd chains start; two places where the posterior may have two modes."""
-        center = self.prior_center()
-        return jnp.stack([center, center])
+        return jnp.stack([self.prior_center()] * 2)
 
     def prior_precision(self) -> Float[Array, "P P"]:
         """Minus the Hessian of the log prior at its centre: the prior's share of the sampler's metric."""
@@ -315,21 +296,3 @@ class Model:
     def deviation_lanes(self, phi: Float[Array, "P B"], normals: Float[Array, "D B"]) -> Float[Array, "D B"]:
         """A draw from N(0, Sigma) of one record's statistic, from D standard normals."""
         return matvec_lanes(cholesky.lanes(self.moments_lanes(phi)[1]), normals)
-
-
-class LaneModel(Model):
-    """A model whose `moments_lanes`, `log_prior_lanes` and `report_lanes` are written out: the plain ones follow."""
-
-    def moments(self, phi):
-        return _moments(self, phi)
-
-    def log_prior(self, phi):
-        return _log_prior(self, phi)
-
-    def report(self, phi):
-        return _report(self, phi)
-
-
-_moments = batch_last(lambda model, phi: model.moments_lanes(phi))
-_log_prior = batch_last(lambda model, phi: model.log_prior_lanes(phi))
-_report = batch_last(lambda model, phi: model.report_lanes(phi))

@@ -7,11 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from dpjax._base.checks import MOST_NOISE_UNITS
-from dpjax.engine.model import Model, Observed, is_batched
+from dpjax.engine.model import Model, Observed
 from dpjax.errors import InputError
+
+
+def is_batched(model: Model) -> bool:
+    """Whether every leaf of the model has a leading axis over problems."""
+    return min(jnp.ndim(leaf) for leaf in jax.tree.leaves(model)) > model.smallest_rank
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ from dpjax.engine.results import Run, replace_problems
 from dpjax.engine.sampler import KEY_BLOCK
 from dpjax.inference import second_modes
 from dpjax.mechanisms import mechanism_named
-from dpjax.samplers.basins import Basins, can_find_basins, find_basins, judge, with_starts
+from dpjax.samplers.basin_checks import judge
+from dpjax.samplers.basins import Basins, can_find_basins, find_basins, with_starts
 from dpjax.samplers.collapsed import Collapsed
 from dpjax.samplers.counts import Counts
 from dpjax.samplers.gibbs import Gibbs

@@ -8,8 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from dpjax.engine.model import is_batched
-from dpjax.engine.problems import Problems
+from dpjax.engine.problems import Problems, is_batched
 from dpjax.errors import InputError
 from dpjax.mechanisms import GAUSSIAN, LAPLACE, mechanism_named
 from dpjax.models import (

@@ -26,15 +26,7 @@ from typing import Any
 import numpy as np
 
 from dpjax.errors import InputError
-from dpjax.privacy.rational import (
-    Exponents,
-    checked,
-    extremes,
-    largest_corner,
-    monomial,
-    round_up,
-    round_up_root,
-)
+from dpjax.privacy.rational import Exponents, checked, extremes, largest_corner, monomial, round_up, round_up_root
 from dpjax.privacy.replacement import replaced_l1, replaced_l2, sum_of_ranges
 
 

@@ -20,7 +20,8 @@ from jax import lax
 from scipy import special as scipy_special
 
 from dpjax.kernels.special import log_sinhc
-from dpjax.samplers._panels import LARGEST_ERROR, Tables
+from dpjax.samplers._panel_tables import Tables
+from dpjax.samplers._panels import LARGEST_ERROR
 
 #: Log weight, relative to its top, below which counts are left out.
 _FALL = 36.0

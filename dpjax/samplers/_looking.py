@@ -12,7 +12,8 @@ import numpy as np
 from jax import lax
 
 from dpjax.engine.model import Model, Observed, over_lanes
-from dpjax.samplers._panels import ORDER, Looked
+from dpjax.samplers._intervals import Looked
+from dpjax.samplers._panels import ORDER
 
 #: Log density that counts as none.
 _NOTHING = -1e300

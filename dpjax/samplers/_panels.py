@@ -17,6 +17,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.polynomial import legendre
 
+from dpjax.samplers._intervals import TOGETHER, Intervals, Looked, children, first_intervals, gaps_of
+
 #: Nodes of a panel (Gauss-Lobatto: both ends are nodes).
 ORDER = 17
 #: Share of the mass, and of the second moment about the mean, that may be left out, and the error of a panel's series
@@ -27,10 +29,6 @@ _NEGLECTED, _OWN_ERROR, _WHOLE_ERROR = 1e-9, 1e-6, 1e-8
 LARGEST_ERROR = 1e-4
 #: A series converges no further than this many rounding errors.
 _ROUNDING = 8.0
-#: Intervals are looked into together whose bounds are at most so far (in logs) below the best one's.
-_TOGETHER = 10.0
-#: First intervals, in sds of a normal density.
-_STRIDE = 4.5
 #: Most panels looked at and most rounds for one density.
 MOST_PANELS, _ROUNDS = 600, 200
 
@@ -46,42 +44,6 @@ _TO_SERIES = np.linalg.inv(legendre.legvander(NODES, ORDER - 1))
 #: Weights of the integral over [-1, 1].
 WEIGHTS = 2.0 * _TO_SERIES[0]
 _TAIL = _TO_SERIES[-2:]
-#: Integral from -1 to each node, of the values at the nodes.
-_CUMULATIVE = (
-    np.stack([legendre.legval(NODES, legendre.legint(np.eye(ORDER)[k], lbnd=-1)) for k in range(ORDER)], 1) @ _TO_SERIES
-)
-
-
-class Looked(NamedTuple):
-    """Intervals as the compiled density sees them: nodes, log density and parameter there `[G, M]`; between the nodes
-    an upper bound of the log density, and whether nothing can hide there `[G - 1, M]`; the rounding error of the log
-    density where it is highest `[1, M]`."""
-
-    nodes: np.ndarray
-    log_density: np.ndarray
-    parameter: np.ndarray
-    bound: np.ndarray
-    smooth: np.ndarray
-    rounding: np.ndarray
-
-
-@dataclass
-class Intervals:
-    """Intervals not looked into yet: density's number, ends, bound of the log density, parameter at the ends `[M]`."""
-
-    owner: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-    bound: np.ndarray
-    first: np.ndarray
-    last: np.ndarray
-
-    def take(self, index: np.ndarray) -> Intervals:
-        return Intervals(*(getattr(self, name)[index] for name in self.__dataclass_fields__))
-
-    @classmethod
-    def join(cls, parts: list[Intervals]) -> Intervals:
-        return cls(*(np.concatenate([getattr(p, name) for p in parts]) for name in cls.__dataclass_fields__))
 
 
 class Panels(NamedTuple):
@@ -163,7 +125,7 @@ def integrate(look: Callable[[np.ndarray, np.ndarray, np.ndarray], Looked], scan
     sums = _Sums.start(count)
     numbers = np.arange(count)
     sums.raise_top(numbers, scan.log_density, scan.parameter)
-    left = _first_intervals(scan)
+    left = first_intervals(scan)
     done: list[tuple[np.ndarray, Looked]] = []
     looked_at = np.zeros(count, int)
     lost = np.zeros((2, count))  # in units of exp(top at the end): what is given up, mass and second moment
@@ -187,7 +149,7 @@ def integrate(look: Callable[[np.ndarray, np.ndarray, np.ndarray], Looked], scan
         for value in (left.bound, second):
             best = np.full(count, -np.inf)
             np.maximum.at(best, left.owner, value)
-            chosen |= value >= best[left.owner] - _TOGETHER
+            chosen |= value >= best[left.owner] - TOGETHER
         now, left = left.take(np.flatnonzero(chosen)), left.take(np.flatnonzero(~chosen))
         np.add.at(looked_at, now.owner, 1)
         seen = look(now.owner, now.low, now.high)
@@ -199,39 +161,9 @@ def integrate(look: Callable[[np.ndarray, np.ndarray, np.ndarray], Looked], scan
             done.append((now.owner[chosen_now], part))
             _add(sums, now.owner[chosen_now], part)
         rest = np.flatnonzero(~fine)
-        left = Intervals.join([left, *_children(now.owner[rest], Looked(*(x[:, rest] for x in seen)))])
+        left = Intervals.join([left, *children(now.owner[rest], Looked(*(x[:, rest] for x in seen)))])
     given_up.append(left)
     return _collect(count, sums, done, Intervals.join(given_up), lost)
-
-
-def _first_intervals(scan: Looked) -> Intervals:
-    """Neighbouring gaps of the first look where nothing hides, joined to intervals over which a normal density would
-    change by `_STRIDE` of its sds."""
-    below = np.nan_to_num(scan.log_density.max(0) - scan.log_density, posinf=1e300)
-    change = np.where(scan.smooth, np.abs(np.diff(np.sqrt(2.0 * below), axis=0)), 0.0)
-    group = np.floor(np.cumsum(change, 0) / _STRIDE)
-    rough = np.cumsum(~scan.smooth, 0)
-    group = group + 1e6 * (rough + np.concatenate([0 * rough[:1], rough[:-1]]))  # each by itself
-    gaps = _gaps(np.arange(scan.nodes.shape[1]), scan)
-    order = np.argsort(gaps.owner, kind="stable")
-    gaps, group = gaps.take(order), group.reshape(-1)[order]
-    start = np.flatnonzero(np.r_[True, (gaps.owner[1:] != gaps.owner[:-1]) | (group[1:] != group[:-1])])
-    stop = np.r_[start[1:], len(group)] - 1
-    made = Intervals(
-        gaps.owner[start], gaps.low[start], gaps.high[stop], np.maximum.reduceat(gaps.bound, start),
-        gaps.first[start], gaps.last[stop],
-    )  # fmt: skip
-    return made.take(np.flatnonzero(made.high > made.low))
-
-
-def _gaps(owner: np.ndarray, seen: Looked) -> Intervals:
-    """The intervals between neighbouring nodes."""
-    cells = seen.bound.shape[0]
-    flat = lambda x: x.reshape(-1)
-    return Intervals(
-        np.tile(owner, cells), flat(seen.nodes[:-1]), flat(seen.nodes[1:]), flat(seen.bound),
-        flat(seen.parameter[:-1]), flat(seen.parameter[1:]),
-    )  # fmt: skip
 
 
 def _integrals(sums: _Sums, owner: np.ndarray, seen: Looked) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -256,32 +188,11 @@ def _fine(sums: _Sums, now: Intervals, seen: Looked) -> np.ndarray:
     converged = (error <= np.maximum(own * moments[0], _WHOLE_ERROR * mass)) & (
         second_error <= np.maximum(own * moments[2], _WHOLE_ERROR * second)
     )
-    gaps = _gaps(now.owner, seen)
+    gaps = gaps_of(now.owner, seen)
     with np.errstate(divide="ignore"):
         log_mass = gaps.bound + np.log(np.maximum(gaps.high - gaps.low, 1e-300))
     small = sums.small(gaps.owner, log_mass, sums.spread(gaps.owner, gaps.first, gaps.last), _NEGLECTED)
     return converged & (seen.smooth | small.reshape(seen.smooth.shape)).all(0)
-
-
-def _children(owner: np.ndarray, seen: Looked) -> list[Intervals]:
-    """Two or three parts of each panel: where the bound is near its top and what is beside, else two halves."""
-    if not len(owner):
-        return []
-    cells = seen.bound.shape[0]
-    near = seen.bound >= seen.bound.max(0) - _TOGETHER
-    start = np.maximum(np.argmax(near, 0) - 1, 0)
-    stop = np.minimum(cells - np.argmax(near[::-1], 0) + 1, cells)
-    column = np.arange(len(owner))
-    narrow = seen.nodes[stop, column] - seen.nodes[start, column] <= 0.6 * (seen.nodes[-1] - seen.nodes[0])
-    start, stop = np.where(narrow, start, 0), np.where(narrow, stop, cells // 2)
-    number = np.arange(cells)[:, None]
-    parts = []
-    for first, last in ((0 * start, start), (start, stop), (stop, 0 * stop + cells)):
-        bound = np.where((number >= first) & (number < last), seen.bound, -np.inf).max(0)
-        ends = [x[i, column] for i in (first, last) for x in (seen.nodes, seen.parameter)]
-        part = Intervals(owner, ends[0], ends[2], bound, ends[1], ends[3])
-        parts.append(part.take(np.flatnonzero(last > first)))
-    return parts
 
 
 def _add(sums: _Sums, owner: np.ndarray, seen: Looked) -> None:
@@ -322,74 +233,3 @@ def _collect(count: int, sums: _Sums, done: list, given_up: Intervals, lost: np.
         mean = fresh.pivot + fresh.moments[1] / fresh.moments[0]
         sd = np.sqrt(fresh.moments[2] / fresh.moments[0])
     return Panels(owner, seen.nodes, seen.log_density, seen.parameter, mean, sd, resolved)
-
-
-class Tables(NamedTuple):
-    """T densities as tables `[T, G]`: abscissae, the reported parameter and the log density there, distribution
-    function, and by how much the log density rises from each abscissa to the next; mean and sd of the reported
-    parameter, and whether the error is under its bound, `[T]`.
-
-    A table shorter than the longest one ends with repetitions of its last abscissa.
-    """
-
-    nodes: np.ndarray
-    parameter: np.ndarray
-    log_density: np.ndarray
-    cdf: np.ndarray
-    step: np.ndarray
-    mean: np.ndarray
-    sd: np.ndarray
-    resolved: np.ndarray
-
-    def take(self, index: np.ndarray) -> Tables:
-        """The tables at `index`."""
-        return Tables(*(x[index] for x in self))
-
-
-def tables(panels: Panels, least: int = 8) -> Tables:
-    """The tables behind draws, moments and quantiles; panels without mass are left out.
-
-    Args:
-        least: number of panels that every table has room for; more are made room for in powers of two.
-    """
-    count = len(panels.resolved)
-    half = 0.5 * (panels.nodes[-1] - panels.nodes[0])
-    top = np.full(count, -np.inf)
-    np.maximum.at(top, panels.owner, panels.log_density.max(0))
-    density = np.exp(panels.log_density - top[panels.owner])
-    mass = (WEIGHTS @ density) * half
-    total = np.zeros(count)
-    np.add.at(total, panels.owner, mass)
-    keep = np.flatnonzero(mass > 1e-15 * total[panels.owner])
-    owner, half, density, mass = (
-        panels.owner[keep],
-        half[keep],
-        density[:, keep],
-        mass[keep] / total[panels.owner[keep]],
-    )
-    number = np.bincount(owner, minlength=count)
-    first = np.concatenate([[0], np.cumsum(number)[:-1]])
-    place = np.arange(len(owner)) - first[owner]
-    rows = least
-    while rows < number.max(initial=0):
-        rows *= 2
-    inside = np.maximum.accumulate(np.clip((_CUMULATIVE @ density) * half, 0.0, None), 0) / total[owner]
-    inside *= mass / np.maximum(inside[-1], 1e-300)
-    ends = np.cumsum(mass)
-    before = ends - mass - np.concatenate([[0.0], ends])[first][owner]
-
-    def laid(values: np.ndarray) -> np.ndarray:
-        out = np.full((count, rows, ORDER), np.nan)
-        out[owner, place] = values.T
-        return out.reshape(count, -1)
-
-    nodes, parameter = laid(panels.nodes[:, keep]), laid(panels.parameter[:, keep])
-    cdf = laid(np.clip(before + inside, 0.0, 1.0))
-    logs = laid(np.maximum(panels.log_density[:, keep] - top[owner], -1e5))
-    empty = np.isnan(nodes)
-    last = np.maximum(number * ORDER - 1, 0)[:, None]
-    filled = lambda x: np.where(empty, np.nan_to_num(np.take_along_axis(x, last, 1)), x)
-    nodes, parameter, logs = filled(nodes), filled(parameter), filled(logs)
-    cdf = np.where(np.arange(cdf.shape[1]) >= last, 1.0, np.maximum.accumulate(np.nan_to_num(cdf), 1))
-    step = np.diff(logs, axis=1, append=logs[:, -1:])
-    return Tables(nodes, parameter, logs, cdf, step, panels.mean, panels.sd, panels.resolved)

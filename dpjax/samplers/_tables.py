@@ -17,7 +17,7 @@ from dpjax.engine.model import Model, Observed
 from dpjax.engine.result_codes import NOT_RESOLVED, OK
 from dpjax.engine.sampler import Draw
 from dpjax.kernels.streams import normals_and_uniforms_lanes
-from dpjax.samplers._panels import Tables
+from dpjax.samplers._panel_tables import Tables
 
 
 class Computed:

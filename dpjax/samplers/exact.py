@@ -28,8 +28,10 @@ from dpjax.errors import InputError
 from dpjax.kernels.special import normal_laplace_log_density
 from dpjax.mechanisms import LAPLACE, Mechanism
 from dpjax.samplers import _counts
+from dpjax.samplers._intervals import Looked
 from dpjax.samplers._looking import Values, first_nodes, programs
-from dpjax.samplers._panels import NODES, ORDER, Looked, Panels, Tables, integrate, tables
+from dpjax.samplers._panel_tables import Tables, tables
+from dpjax.samplers._panels import NODES, ORDER, Panels, integrate
 from dpjax.samplers._tables import Computed, CountSampler, TableSampler, quantiles, run
 
 #: Problems whose posteriors are computed together, and intervals that go through one compiled call: the largest of

@@ -12,7 +12,8 @@ from dpjax.families import family_named
 from dpjax.inference.run_method import run_method
 from dpjax.models import family_model
 from dpjax.models.priors import PRIORS
-from dpjax.samplers.basins import find_basins, judge
+from dpjax.samplers.basin_checks import judge
+from dpjax.samplers.basins import find_basins
 from dpjax.statistics.kinds import make_statistic
 
 BOUNDS = (-np.log(0.975), -np.log(0.025))

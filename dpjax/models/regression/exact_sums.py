@@ -26,7 +26,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from dpjax.engine.model import LaneModel, Observed, jacobian_of_lanes
+from dpjax.engine.lane_model import LaneModel, jacobian_of_lanes
+from dpjax.engine.model import Observed
 from dpjax.errors import InputError
 from dpjax.kernels.order import below_diagonal, pairs
 from dpjax.kernels.symmetric import matmul_lanes, matvec_lanes

@@ -30,18 +30,12 @@ import numpy as np
 from jax import lax
 from jaxtyping import PRNGKeyArray
 
-from dpjax.engine.model import LaneModel, Observed, jacobian_of_lanes
+from dpjax.engine.lane_model import LaneModel, jacobian_of_lanes
+from dpjax.engine.model import Observed
 from dpjax.kernels.coordinates import unit_lower_lanes
 from dpjax.kernels.marginal import gaussian_marginal
 from dpjax.kernels.order import pairs
-from dpjax.kernels.symmetric import (
-    cholesky,
-    gram_lanes,
-    inverse_cholesky,
-    matmul_lanes,
-    matvec_lanes,
-    take,
-)
+from dpjax.kernels.symmetric import cholesky, gram_lanes, inverse_cholesky, matmul_lanes, matvec_lanes, take
 from dpjax.models.hyperparameters import positive
 from dpjax.models.regression import simulation
 from dpjax.models.regression.linear import LinearRegression

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from dpjax.engine.model import LaneModel, jacobian_of_lanes
+from dpjax.engine.lane_model import LaneModel, jacobian_of_lanes
 from dpjax.errors import InputError
 from dpjax.kernels import nig, suffstat
 from dpjax.kernels.moments import regression_moments

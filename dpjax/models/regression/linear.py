@@ -30,21 +30,9 @@ from dpjax.kernels.coordinates import (
 )
 from dpjax.kernels.order import below_diagonal
 from dpjax.kernels.symmetric import cholesky, gram_lanes, lower_inverse, matmul_lanes, matvec_lanes
-from dpjax.models.hyperparameters import (
-    check_sizes,
-    coefficients,
-    features,
-    matrix,
-    positive,
-    vector,
-)
+from dpjax.models.hyperparameters import check_sizes, coefficients, features, matrix, positive, vector
 from dpjax.models.regression import conjugate, simulation
-from dpjax.models.regression.normal_record import (
-    NormalRecord,
-    extended,
-    spanned_jacobian,
-    unit_vectors,
-)
+from dpjax.models.regression.normal_record import NormalRecord, extended, spanned_jacobian, unit_vectors
 from dpjax.models.regression.positions import regression_positions
 from dpjax.statistics.regression import MOST_FEATURES
 

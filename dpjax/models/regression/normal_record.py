@@ -9,15 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from dpjax.engine.model import LaneModel, Observed
+from dpjax.engine.lane_model import LaneModel
+from dpjax.engine.model import Observed
 from dpjax.kernels.marginal import gaussian_marginal
 from dpjax.kernels.order import pairs
-from dpjax.kernels.products import (
-    product_covariance,
-    product_deviation,
-    product_mean,
-    product_pullback,
-)
+from dpjax.kernels.products import product_covariance, product_deviation, product_mean, product_pullback
 from dpjax.models.regression import simulation
 from dpjax.statistics.regression import regression_parameters
 

@@ -19,7 +19,7 @@ import numpy as np
 from jax import random
 from jaxtyping import PRNGKeyArray
 
-from dpjax.engine.model import LaneModel
+from dpjax.engine.lane_model import LaneModel
 from dpjax.errors import InputError
 from dpjax.kernels.coordinates import (
     coordinates,

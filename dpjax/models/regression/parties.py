@@ -25,25 +25,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from dpjax.engine.model import LaneModel, Observed
+from dpjax.engine.lane_model import LaneModel
+from dpjax.engine.model import Observed
 from dpjax.errors import InputError
 from dpjax.kernels.batching import repeat_lanes, split_lanes
 from dpjax.kernels.coordinates import pull_lower_lanes
 from dpjax.kernels.order import below_diagonal, origin_places, pairs
-from dpjax.kernels.symmetric import (
-    diagonal_lanes,
-    gram_lanes,
-    matmul_lanes,
-    matvec_lanes,
-    matvec_transposed_lanes,
-)
+from dpjax.kernels.symmetric import diagonal_lanes, gram_lanes, matmul_lanes, matvec_lanes, matvec_transposed_lanes
 from dpjax.models.regression.linear import LinearRegression
 from dpjax.models.regression.origin import OriginRegression
 from dpjax.models.regression.party_conjugate import moments_lanes, pooled_lanes, refresh_lanes
-from dpjax.models.regression.simulation import (
-    entries,
-    record_sums,
-)
+from dpjax.models.regression.simulation import entries, record_sums
 
 #: The sums are formed in 64 bits from this many noise scales on: in 32 they would be off by a share of the noise.
 MOST_FLOAT32 = 3e4

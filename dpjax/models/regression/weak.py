@@ -38,19 +38,10 @@ from dpjax.engine.model import Observed
 from dpjax.errors import InputError
 from dpjax.kernels.coordinates import scatter_below
 from dpjax.kernels.order import below_diagonal
-from dpjax.kernels.symmetric import (
-    diagonal_lanes,
-    lower_inverse,
-    matmul_lanes,
-    matvec_transposed_lanes,
-)
+from dpjax.kernels.symmetric import diagonal_lanes, lower_inverse, matmul_lanes, matvec_transposed_lanes
 from dpjax.models.hyperparameters import check_sizes, features, positive, vector
-from dpjax.models.regression.normal_record import (
-    NormalRecord,
-    extended,
-    spanned_jacobian,
-    unit_vectors,
-)
+from dpjax.models.regression.normal_record import NormalRecord, extended, spanned_jacobian, unit_vectors
+from dpjax.models.regression.weak_tables import TABLE, draw_table
 from dpjax.statistics.regression import MOST_FEATURES
 
 #: Default standard deviation of a mean, and scale of a standard deviation, in half the width of the bounds.
@@ -61,8 +52,6 @@ EXPLAINED_EDGE = 0.02
 RESIDUAL_EDGE, SD_LEVEL = 0.005, 0.01
 #: Smallest cosine of an angle that is divided by.
 _SMALLEST = 1e-6
-#: Points of the tables that prior draws of means, deviations and R^2 come from.
-_TABLE = 4096
 
 
 @jax.tree_util.register_dataclass
@@ -266,15 +255,15 @@ class WeakRegression(NormalRecord):
         p = self.p
         k_mean, k_sd, k_one, k_other, k_explained, k_direction = random.split(key, 6)
         means = self.mean + self.mean_sd * random.normal(k_mean, self.mean.shape, self.mean.dtype)
-        deviation = jnp.linspace(0.0, 7.0, _TABLE, dtype=means.dtype)
+        deviation = jnp.linspace(0.0, 7.0, TABLE, dtype=means.dtype)
         density = (deviation**2 + SD_LEVEL**2) ** (0.5 * (self.sd_power - 1.0)) * jnp.exp(-0.5 * deviation**2)
-        draws = jax.vmap(_draw_table, (0, None, None))(random.split(k_sd, p + 1), deviation, density)
+        draws = jax.vmap(draw_table, (0, None, None))(random.split(k_sd, p + 1), deviation, density)
         sds = self.sd_scale * draws
         below = self._exponents().shape[0] - p
         shape = 0.5 * (self._exponents()[:below] + 1.0)
         r = jnp.tanh(0.5 * (random.loggamma(k_one, shape) - random.loggamma(k_other, shape)))
         dtype = means.dtype
-        turn = jnp.linspace(0.0, 0.5 * np.pi, _TABLE, dtype=dtype)
+        turn = jnp.linspace(0.0, 0.5 * np.pi, TABLE, dtype=dtype)
         sin = jnp.sin(turn)
         density = (
             sin ** (p - 1.0)
@@ -282,7 +271,7 @@ class WeakRegression(NormalRecord):
             * (jnp.cos(turn) ** 2 + RESIDUAL_EDGE) ** (self.residual - 0.5)
         )
         direction = random.normal(k_direction, (p,), dtype)
-        row = jnp.sin(_draw_table(k_explained, turn, density)) * direction / jnp.sqrt((direction * direction).sum())
+        row = jnp.sin(draw_table(k_explained, turn, density)) * direction / jnp.sqrt((direction * direction).sum())
         left = 1.0 - jnp.concatenate([jnp.zeros(1, dtype), jnp.cumsum(row * row)[:-1]])
         last = row / jnp.sqrt(jnp.maximum(left, _SMALLEST))
         angles = jnp.arcsin(jnp.clip(jnp.concatenate([r.astype(dtype), last]), -1.0, 1.0))
@@ -297,10 +286,3 @@ def _products_before(x, q: int):
     for k in range(q - 1):
         out.append(out[-1] * full[:, k])
     return jnp.stack(out, axis=1)
-
-
-def _draw_table(key, grid, density):
-    """A draw by inverse CDF from a density given at even points."""
-    cdf = jnp.cumsum(0.5 * (density[1:] + density[:-1]))
-    cdf = jnp.concatenate([jnp.zeros_like(cdf[:1]), cdf]) / cdf[-1]
-    return jnp.interp(random.uniform(key, (), grid.dtype), cdf, grid)

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from dpjax.engine.model import Model, Observed, jacobian_of_lanes
+from dpjax.engine.lane_model import jacobian_of_lanes
+from dpjax.engine.model import Model, Observed
 from dpjax.engine.problems import Problems
 from dpjax.errors import InputError
 from dpjax.inference.fit import inferred_model
