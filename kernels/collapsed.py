@@ -17,6 +17,7 @@ invariant. The metric may depend on w, which 2 holds fixed, but not on phi.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -24,9 +25,11 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Key
 
+from .batching import batch_last
 from .hmc import Trajectory, leapfrog_lanes
 from .marginal import add_diagonal_lanes
 from .streams import normals_and_uniforms_lanes
+from .suffstat import noise_draw_lanes
 from .symmetric import gram_lanes, inverse_cholesky, matmul_lanes, sweep, take
 
 #: A fall of the log Metropolis ratio beyond this is counted as a divergence.
@@ -92,19 +95,6 @@ def reference_lanes(model: Any, observed: Any, position):
     _, covariance = model.residual_lanes(position, observed)
     jacobian = model.mean_jacobian_lanes(position.astype(work))
     return covariance, jacobian * observed.n_over_b.astype(work)[:, None]
-
-
-def noise_draw_lanes(model: Any, observed: Any, position, scales, normals: Float[Array, "N B"]) -> Float[Array, "D B"]:
-    """e = (z - s) / b with s | phi, w, z, by Matheron's rule from 2 D normals.
-
-    s0 is drawn from its law given phi, e0 from the noise's, and both are shifted by the gain times the misfit.
-    """
-    size = scales.shape[0]
-    residual, covariance = model.residual_lanes(position, observed)
-    deviation = model.deviation_lanes(position.astype(scales.dtype), normals[:size]) * observed.root_n_over_b
-    noise = jnp.sqrt(scales) * normals[size:]
-    misfit = residual - deviation - noise
-    return noise + scales * sweep.lanes(add_diagonal_lanes(covariance, scales), misfit)[2]
 
 
 def propose_lanes(
@@ -174,3 +164,29 @@ def step_lanes(
         noise = noise_draw_lanes(model, observed, position, scales, normals[: 2 * size])
         scales = update(noise, normals[2 * size :], uniforms[2:])
     return State(position, scales), Info(acceptance, accepted, end.log_ratio < DIVERGENCE, end.log_ratio)
+
+
+def step(
+    model: Any,
+    observed: Any,
+    parameters: Parameters,
+    key: Key[Array, ""],
+    state: State,
+    launching: Any = None,
+    **settings: Any,
+) -> tuple[State, Info]:
+    """`step_lanes` for one chain: a model, statistics, parameters, a key and a state without the lane axis, and its
+    settings.
+
+    Use it under `jax.jit`, `lax.scan` and `jax.vmap`, which runs the lane code once for all chains. Settings must be
+    hashable; give the same function as `update` every time, or each call is compiled anew.
+    """
+    return _single(tuple(sorted(settings.items())))(model, observed, parameters, key, state, launching)
+
+
+@lru_cache
+def _single(settings: tuple[tuple[str, Any], ...]) -> Any:
+    def lanes(model, observed, parameters, keys, state, launching):
+        return step_lanes(model, observed, parameters, keys, state, launching=launching, **dict(settings))
+
+    return batch_last(lanes)
