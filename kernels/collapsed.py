@@ -140,8 +140,8 @@ def step_lanes(
         steps: leapfrog steps.
         randoms: how many normals and uniforms per entry `update` takes.
         jitter: relative half-width of the uniform step-size jitter.
-        launching: whether this is a chain's way off the mode (traced): a quarter turn from rest, with `dispersion`
-            times the usual momentum, taken unless the energy error is large. None: never.
+        launching: whether this is a chain's way off the mode (traced, one for all lanes or one each): a quarter turn
+            from rest, with `dispersion` times the usual momentum, taken unless the energy error is large. None: never.
     """
     size, dtype = state.scales.shape[0], state.scales.dtype
     some, others = ((2 + randoms[0]) * size, randoms[1] * size) if update is not None else (0, 0)
@@ -151,7 +151,8 @@ def step_lanes(
     step_size = parameters.step_size * jittered
     if launching is not None:
         step_size = jnp.where(launching, jnp.full_like(step_size, float(np.pi / 2 / steps)), step_size)
-        momentum = momentum * jnp.where(launching, dispersion, 1.0).astype(dtype)
+        longer = jnp.where(launching, dispersion, 1.0).astype(dtype)
+        momentum = momentum * jnp.broadcast_to(longer, step_size.shape)[None]
     end = propose_lanes(model, observed, parameters, state, step_size, momentum, steps)
     acceptance = jnp.exp(jnp.minimum(end.log_ratio, 0.0))
     accepted = uniforms[1] < acceptance

@@ -79,7 +79,8 @@ def step_lanes(
         independent: complete the statistic as if regions were independent.
         literal: the thesis's Algorithm 2 as printed, whose line 10 draws the statistic behind w anew, without looking
             at z (both wrong, kept for comparison: docs/formulas.md#gibbs-order, #joint-parts).
-        always: take the conjugate draw (traced): on the way in, where the ratio is hopeless.
+        always: take the conjugate draw (traced, one for all lanes or one each): on the way in, where the ratio is
+            hopeless.
     """
     size, work = state.scales.shape[0], state.scales.dtype
     some_normals, some_uniforms = model.conjugate_randoms
@@ -104,7 +105,7 @@ def step_lanes(
         there = model.log_weight_lanes(position, drawn, whole, valid, n)
         log_ratio = there - model.log_weight_lanes(here, drawn, whole, valid, n)
         acceptance = jnp.where(jnp.isnan(log_ratio), 0.0, jnp.exp(jnp.minimum(log_ratio, 0.0)))
-        position = jnp.where((uniforms[-1] < acceptance)[None] | always, position, here)
+        position = jnp.where(((uniforms[-1] < acceptance) | always)[None], position, here)
     elif not model.truncated:  # w from the same projected s (docs/formulas.md#consistent-sums)
         noise = noise - over_b * (valid - drawn)
     if literal:

@@ -8,9 +8,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from normal_mean import SIZE, NormalMean, Observed, collapsed_step, gibbs_step
 
 from dpjax.kernels import (
     augmentation,
+    collapsed,
+    gibbs,
     hmc,
     marginal,
     moments,
@@ -86,6 +89,17 @@ def _regression_records(v: _Values) -> tuple:
 
 def _suffstat(v: _Values, size: int, root: jax.Array) -> tuple:
     return v.normal(size), root, v.positive(size), v.normal(size)
+
+
+def _released(v: _Values) -> tuple[NormalMean, Observed]:
+    n, b = v.array(40.0), v.positive(SIZE)
+    return NormalMean(v.positive()), Observed(v.normal(SIZE) / b, n / b, jnp.sqrt(n) / b, n)
+
+
+def _collapsed(v: _Values) -> tuple:
+    model, observed = _released(v)
+    state = collapsed.init(v.normal(SIZE), v.positive(SIZE))
+    return model, observed, model.parameters(observed), v.key, state
 
 
 def _table() -> dict[str, tuple[Callable[..., Any], Callable[[_Values], tuple]]]:
@@ -241,6 +255,11 @@ def _table() -> dict[str, tuple[Callable[..., Any], Callable[[_Values], tuple]]]
             lambda x, u, factor, step: hmc.leapfrog(lambda y: (-0.5 * (y * y).sum(), -y), x, u, factor, step, 3),
             lambda v: (v.normal(3), v.normal(3), v.factor(3), v.array(0.1)),
         ),
+        "gibbs.step": (
+            gibbs_step,
+            lambda v: (*_released(v), v.key, gibbs.init(v.normal(SIZE), v.positive(SIZE))),
+        ),
+        "collapsed.step": (collapsed_step, _collapsed),
     }
 
 
