@@ -55,7 +55,7 @@ class Gibbs:
         if model.starts is not None:
             center = jnp.where(odd_chains(observed, chains), model.starts[1], model.starts[0])
         scales = jnp.full(observed.z.shape, self.noise.variance, observed.root_n_over_b.dtype)
-        return State(center.astype(observed.z.dtype), scales)
+        return kernel.init(center.astype(observed.z.dtype), scales)
 
     def step_lanes(
         self, model: Model, observed: Observed, keys: Key[Array, " B"], state: State, always: Any = False
