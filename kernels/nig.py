@@ -92,7 +92,7 @@ def update_draw_from(
         normals: standard normals `[q]`.
 
     Returns:
-        NaN for both when the scale is not positive.
+        theta is NaN when the posterior's scale is not positive.
     """
     posterior, inverse, unit = _posterior(prior, xx, xy, yy, n)
     sigma2 = posterior.scale / gamma

@@ -91,7 +91,7 @@ def test_scale_never_falls_for_a_consistent_statistic_and_shows_an_inconsistent_
     assert float(bad.scale) < 0.5
     numbers = (jnp.float32(520.0), jnp.ones(2, jnp.float32))
     worse = nig.update_draw_from(prior(), *records()[:2], jnp.float32(-1.0), jnp.float32(1000.0), *numbers)
-    assert bool(jnp.isnan(worse[0]).all()) and bool(jnp.isnan(worse[1]))
+    assert bool(jnp.isnan(worse[0]).all())
 
 
 def test_draw_law():
