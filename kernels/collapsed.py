@@ -17,6 +17,7 @@ invariant. The metric may depend on w, which 2 holds fixed, but not on phi.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -24,9 +25,11 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Key
 
+from .batching import batch_last
 from .hmc import Trajectory, leapfrog_lanes
 from .marginal import add_diagonal_lanes
 from .streams import normals_and_uniforms_lanes
+from .suffstat import noise_draw_lanes
 from .symmetric import gram_lanes, inverse_cholesky, matmul_lanes, sweep, take
 
 #: A fall of the log Metropolis ratio beyond this is counted as a divergence.
@@ -94,19 +97,6 @@ def reference_lanes(model: Any, observed: Any, position):
     return covariance, jacobian * observed.n_over_b.astype(work)[:, None]
 
 
-def noise_draw_lanes(model: Any, observed: Any, position, scales, normals: Float[Array, "N B"]) -> Float[Array, "D B"]:
-    """e = (z - s) / b with s | phi, w, z, by Matheron's rule from 2 D normals.
-
-    s0 is drawn from its law given phi, e0 from the noise's, and both are shifted by the gain times the misfit.
-    """
-    size = scales.shape[0]
-    residual, covariance = model.residual_lanes(position, observed)
-    deviation = model.deviation_lanes(position.astype(scales.dtype), normals[:size]) * observed.root_n_over_b
-    noise = jnp.sqrt(scales) * normals[size:]
-    misfit = residual - deviation - noise
-    return noise + scales * sweep.lanes(add_diagonal_lanes(covariance, scales), misfit)[2]
-
-
 def propose_lanes(
     model: Any, observed: Any, parameters: Parameters, state: State, step_size, momentum, steps: int
 ) -> Trajectory:
@@ -150,8 +140,8 @@ def step_lanes(
         steps: leapfrog steps.
         randoms: how many normals and uniforms per entry `update` takes.
         jitter: relative half-width of the uniform step-size jitter.
-        launching: whether this is a chain's way off the mode (traced): a quarter turn from rest, with `dispersion`
-            times the usual momentum, taken unless the energy error is large. None: never.
+        launching: whether this is a chain's way off the mode (traced, one for all lanes or one each): a quarter turn
+            from rest, with `dispersion` times the usual momentum, taken unless the energy error is large. None: never.
     """
     size, dtype = state.scales.shape[0], state.scales.dtype
     some, others = ((2 + randoms[0]) * size, randoms[1] * size) if update is not None else (0, 0)
@@ -161,7 +151,8 @@ def step_lanes(
     step_size = parameters.step_size * jittered
     if launching is not None:
         step_size = jnp.where(launching, jnp.full_like(step_size, float(np.pi / 2 / steps)), step_size)
-        momentum = momentum * jnp.where(launching, dispersion, 1.0).astype(dtype)
+        longer = jnp.where(launching, dispersion, 1.0).astype(dtype)
+        momentum = momentum * jnp.broadcast_to(longer, step_size.shape)[None]
     end = propose_lanes(model, observed, parameters, state, step_size, momentum, steps)
     acceptance = jnp.exp(jnp.minimum(end.log_ratio, 0.0))
     accepted = uniforms[1] < acceptance
@@ -174,3 +165,29 @@ def step_lanes(
         noise = noise_draw_lanes(model, observed, position, scales, normals[: 2 * size])
         scales = update(noise, normals[2 * size :], uniforms[2:])
     return State(position, scales), Info(acceptance, accepted, end.log_ratio < DIVERGENCE, end.log_ratio)
+
+
+def step(
+    model: Any,
+    observed: Any,
+    parameters: Parameters,
+    key: Key[Array, ""],
+    state: State,
+    launching: Any = None,
+    **settings: Any,
+) -> tuple[State, Info]:
+    """`step_lanes` for one chain: a model, statistics, parameters, a key and a state without the lane axis, and its
+    settings.
+
+    Use it under `jax.jit`, `lax.scan` and `jax.vmap`, which runs the lane code once for all chains. Settings must be
+    hashable; give the same function as `update` every time, or each call is compiled anew.
+    """
+    return _single(tuple(sorted(settings.items())))(model, observed, parameters, key, state, launching)
+
+
+@lru_cache
+def _single(settings: tuple[tuple[str, Any], ...]) -> Any:
+    def lanes(model, observed, parameters, keys, state, launching):
+        return step_lanes(model, observed, parameters, keys, state, launching=launching, **dict(settings))
+
+    return batch_last(lanes)

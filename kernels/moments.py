@@ -33,31 +33,6 @@ def _contract(theta: Array, tensor: Array, axis: int) -> Array:
 
 
 @batch_last
-def with_unit_feature(
-    mean: Float[Array, "P B"], covariance: Float[Array, "P P B"]
-) -> tuple[Float[Array, "Q B"], Float[Array, "Q Q B"]]:
-    """Mean `[p + 1]` and covariance `[p + 1, p + 1]` of (1, x): the unit feature is 1 and never varies."""
-    return jnp.concatenate([jnp.ones_like(mean[:1]), mean]), jnp.pad(covariance, ((1, 0), (1, 0), (0, 0)))
-
-
-@batch_last
-def normal_fourth_moments(mean: Float[Array, "Q B"], covariance: Float[Array, "Q Q B"]) -> Float[Array, "Q Q Q Q B"]:
-    """xi_ijkl = Cov(x_i x_j, x_k x_l) `[q, q, q, q]` of a normal vector (Isserlis; docs/formulas.md#normal-moments).
-
-    Args:
-        mean: mean of x `[q]`.
-        covariance: covariance of x `[q, q]`; rows of a constant feature are zero.
-    """
-    m, c = mean, covariance
-    second = c + m[:, None] * m[None]
-    outer = m[:, None] * m[None]
-    # C_ik (C_jl + m_j m_l) + m_i m_k C_jl, and the same with k and l exchanged
-    ik = c[:, None, :, None] * second[None, :, None] + outer[:, None, :, None] * c[None, :, None]
-    il = c[:, None, None] * second[None, :, :, None] + outer[:, None, None] * c[None, :, :, None]
-    return ik + il
-
-
-@batch_last
 def regression_moments(
     theta: Float[Array, "Q B"],
     sigma2: Float[Array, " B"],
@@ -70,7 +45,7 @@ def regression_moments(
         theta: coefficients `[q]`, q = p + 1, intercept first.
         sigma2: noise variance `[]`.
         eta: second moments E x_i x_j of (1, x_1..x_p) `[q, q]`.
-        xi: Cov(x_i x_j, x_k x_l) `[q, q, q, q]` (`normal_fourth_moments` for normal x).
+        xi: Cov(x_i x_j, x_k x_l) `[q, q, q, q]`.
 
     Returns:
         Moments in the order of the module's list; D = p + p (p + 1) / 2 + p + 2.

@@ -14,11 +14,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float
 
 from .batching import batch_last
-from .random import gamma as gamma_draw
-from .random import lane_normals, lane_split
 from .symmetric import inverse_cholesky, matvec_lanes, matvec_transposed_lanes
 
 
@@ -77,29 +75,6 @@ def update(
 
 
 @batch_last
-def draw_from(
-    posterior: NIG, gamma: Float[Array, " B"], normals: Float[Array, "Q B"]
-) -> tuple[Float[Array, "Q B"], Float[Array, " B"]]:
-    """Draw (theta [q], sigma2 []) from a Gamma(shape, 1) draw and standard normals `[q]`.
-
-    Returns:
-        NaN for both when the scale is not positive.
-    """
-    sigma2 = posterior.scale / gamma
-    inverse = inverse_cholesky.lanes(posterior.precision)
-    return posterior.mean + jnp.sqrt(sigma2)[None] * matvec_transposed_lanes(inverse, normals), sigma2
-
-
-@batch_last
-def draw(key: Key[Array, " B"], posterior: NIG) -> tuple[Float[Array, "Q B"], Float[Array, " B"]]:
-    """Draw (theta [q], sigma2 []) from a normal-inverse-gamma law."""
-    keys = lane_split(key, 2)
-    gamma = gamma_draw.lanes(keys[0], posterior.shape)
-    normals = lane_normals(keys[1], posterior.mean.shape[:-1], posterior.mean.dtype)
-    return draw_from.lanes(posterior, gamma, normals)
-
-
-@batch_last
 def update_draw_from(
     prior: NIG,
     xx: Float[Array, "Q Q B"],
@@ -109,12 +84,15 @@ def update_draw_from(
     gamma: Float[Array, " B"],
     normals: Float[Array, "Q B"],
 ) -> tuple[Float[Array, "Q B"], Float[Array, " B"]]:
-    """`draw_from(update(...), gamma, normals)` with one factorisation instead of two.
+    """Draw (theta [q], sigma2 []) from the posterior of `update`, by the same factorisation.
 
     Args:
-        prior, xx, xy, yy, n: as in `update`.
+        prior, xx, xy, yy, n: as in `update`; n = 0 draws from the prior.
         gamma: draw from Gamma(prior.shape + n / 2, 1).
         normals: standard normals `[q]`.
+
+    Returns:
+        theta is NaN when the posterior's scale is not positive.
     """
     posterior, inverse, unit = _posterior(prior, xx, xy, yy, n)
     sigma2 = posterior.scale / gamma

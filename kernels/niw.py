@@ -15,10 +15,9 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float
 
 from .batching import batch_last
-from .random import chi_square, lane_normals, lane_split
 from .symmetric import cholesky, lower_triangle_lanes, matmul_lanes, matvec_lanes, take
 
 
@@ -98,13 +97,3 @@ def degrees_of_freedom(posterior: NIW) -> Float[Array, "P B"]:
     """Degrees of freedom nu - p + 1, ..., nu of the chi-squares that `draw_from` takes `[p]`."""
     p = posterior.mean.shape[0]
     return posterior.nu[None] - jnp.arange(p - 1, -1, -1, dtype=posterior.nu.dtype)[:, None]
-
-
-@batch_last
-def draw(key: Key[Array, " B"], posterior: NIW) -> NIWDraw:
-    """Draw mean, covariance and Cholesky factor from a normal-inverse-Wishart law."""
-    p = posterior.mean.shape[0]
-    keys = lane_split(key, 2)
-    chi_squares = chi_square.lanes(keys[0], degrees_of_freedom.lanes(posterior))
-    normals = lane_normals(keys[1], (p + p * (p - 1) // 2,), posterior.mean.dtype)
-    return draw_from.lanes(posterior, chi_squares, normals)

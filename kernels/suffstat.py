@@ -10,7 +10,7 @@ Annotations show the lane form (`f.lanes`, last axis over chains); the functions
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -57,6 +57,24 @@ def draw_statistic_from(
     e0 = jnp.sqrt(noise_variance) * normals
     _, _, gain = sweep.lanes(add_diagonal_lanes(covariance, noise_variance), z - s0 - e0)
     return StatisticDraw(s0 + matvec_lanes(covariance, gain), e0 + noise_variance * gain)
+
+
+def noise_draw_lanes(model: Any, observed: Any, position, scales, normals: Float[Array, "N B"]) -> Float[Array, "D B"]:
+    """e = (z - s) / b with s | phi, w, z, the statistic's law given phi being that of a model.
+
+    Args:
+        model: any object with the lane methods `residual_lanes(phi, observed)`, which gives (z - n mu) / b and the
+            covariance of s / b, and `deviation_lanes(phi, normals)`, a draw from N(0, Sigma) of one record.
+        observed: with root_n_over_b `[D, B]`, and what the model looks at.
+        position: phi `[P, B]`; scales: w, variances of the noise in units of b^2 `[D, B]`.
+        normals: standard normals `[2 D, B]`.
+    """
+    size = scales.shape[0]
+    residual, covariance = model.residual_lanes(position, observed)
+    deviation = model.deviation_lanes(position.astype(scales.dtype), normals[:size]) * observed.root_n_over_b
+    # about n mu instead of 0: z - n mu cancels, which the model does in the precision of positions
+    around = jnp.zeros_like(residual)
+    return draw_statistic_from.lanes(around, deviation, covariance, scales, residual, normals[size:]).noise
 
 
 @batch_last

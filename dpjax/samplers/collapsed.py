@@ -131,7 +131,7 @@ class Collapsed:
         shape = (size, dim, dim, lanes) if size <= FULL_CURVATURE_UP_TO else (size, dim, lanes)
         zero = jnp.zeros(lanes, work)
         parameters = Parameters(zero + 1.0, precision, covariance, jacobian, jnp.zeros(shape, work))
-        return Carry(State(position, usual), parameters, Adaptation(jnp.full_like(zero, np.log(0.5)), zero))
+        return Carry(kernel.init(position, usual), parameters, Adaptation(jnp.full_like(zero, np.log(0.5)), zero))
 
     def _mode_lanes(self, model, observed, position, precision, usual):
         """Damped Gauss-Newton search from `position`: leapfrog steps from rest, lengthened after a success."""

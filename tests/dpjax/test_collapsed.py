@@ -13,8 +13,9 @@ from oracles.noise import normal_laplace_log_density
 from scipy import stats
 
 from dpjax.errors import InputError
-from dpjax.kernels.collapsed import Parameters, State, noise_draw_lanes
+from dpjax.kernels.collapsed import Parameters, State
 from dpjax.kernels.marginal import gaussian_marginal
+from dpjax.kernels.suffstat import noise_draw_lanes
 from dpjax.mechanisms import MECHANISMS
 from dpjax.models import LinearRegression, Model, Observed
 from dpjax.samplers import as_blackjax, warm_up

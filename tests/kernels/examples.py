@@ -8,9 +8,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from normal_mean import SIZE, NormalMean, Observed, collapsed_step, gibbs_step
 
 from dpjax.kernels import (
     augmentation,
+    collapsed,
+    gibbs,
     hmc,
     marginal,
     moments,
@@ -26,6 +29,7 @@ from dpjax.kernels import (
     truncated,
     wishart,
 )
+from dpjax.models.regression.laws import normal_moments
 
 
 class Kernel(NamedTuple):
@@ -75,8 +79,8 @@ class _Values:
 
     def fourth(self, p: int) -> tuple[jax.Array, jax.Array]:
         """eta and xi of (1, x) for normal x."""
-        m, c = moments.with_unit_feature(self.normal(p), self.definite(p))
-        return c + m[:, None] * m[None], moments.normal_fourth_moments(m, c)
+        eta, xi = normal_moments(self.normal(p), self.definite(p))
+        return self.array(eta), self.array(xi)
 
 
 def _regression_records(v: _Values) -> tuple:
@@ -88,6 +92,17 @@ def _suffstat(v: _Values, size: int, root: jax.Array) -> tuple:
     return v.normal(size), root, v.positive(size), v.normal(size)
 
 
+def _released(v: _Values) -> tuple[NormalMean, Observed]:
+    n, b = v.array(40.0), v.positive(SIZE)
+    return NormalMean(v.positive()), Observed(v.normal(SIZE) / b, n / b, jnp.sqrt(n) / b, n)
+
+
+def _collapsed(v: _Values) -> tuple:
+    model, observed = _released(v)
+    state = collapsed.init(v.normal(SIZE), v.positive(SIZE))
+    return model, observed, model.parameters(observed), v.key, state
+
+
 def _table() -> dict[str, tuple[Callable[..., Any], Callable[[_Values], tuple]]]:
     return {
         "random.gamma": (random.gamma, lambda v: (v.key, v.positive(3))),
@@ -96,22 +111,12 @@ def _table() -> dict[str, tuple[Callable[..., Any], Callable[[_Values], tuple]]]
             lambda v: (v.key, v.positive(3), v.normal(4, 3), v.uniform(5, 3)),
         ),
         "random.chi_square": (random.chi_square, lambda v: (v.key, v.positive(3))),
-        "random.inverse_gaussian": (
-            random.inverse_gaussian,
-            lambda v: (v.key, v.positive(3), v.positive(3)),
-        ),
-        "random.inverse_gaussian_from": (
-            random.inverse_gaussian_from,
-            lambda v: (v.positive(3), v.positive(3), v.normal(3), v.uniform(3)),
-        ),
         "augmentation.laplace_scales": (augmentation.laplace_scales, lambda v: (v.key, v.normal(5))),
         "augmentation.laplace_scales_from": (
             augmentation.laplace_scales_from,
             lambda v: (v.normal(5), v.normal(5), v.uniform(5)),
         ),
         "nig.update": (nig.update, lambda v: (v.nig(3), *_regression_records(v))),
-        "nig.draw": (nig.draw, lambda v: (v.key, v.nig(3))),
-        "nig.draw_from": (nig.draw_from, lambda v: (v.nig(3), v.positive(), v.normal(3))),
         "nig.update_draw_from": (
             nig.update_draw_from,
             lambda v: (v.nig(3), *_regression_records(v), v.positive(), v.normal(3)),
@@ -120,7 +125,6 @@ def _table() -> dict[str, tuple[Callable[..., Any], Callable[[_Values], tuple]]]
             niw.update,
             lambda v: (v.niw(2), *(lambda m: (m[0, 1:], m[1:, 1:]))(v.moments(1)), v.array(50.0)),
         ),
-        "niw.draw": (niw.draw, lambda v: (v.key, v.niw(3))),
         "niw.draw_from": (niw.draw_from, lambda v: (v.niw(3), v.positive(3), v.normal(6))),
         "niw.degrees_of_freedom": (niw.degrees_of_freedom, lambda v: (v.niw(3),)),
         "psd.eigh_jacobi": (psd.eigh_jacobi, lambda v: (v.definite(4),)),
@@ -129,14 +133,6 @@ def _table() -> dict[str, tuple[Callable[..., Any], Callable[[_Values], tuple]]]
         "psd.clip_eigenvalues": (psd.clip_eigenvalues, lambda v: (v.definite(3, -0.5), v.array(0.01))),
         "psd.clip_schur": (psd.clip_schur, lambda v: (v.moments(2) - 0.5, v.array(0.01))),
         "psd.semidefinite_factor": (psd.semidefinite_factor, lambda v: (v.definite(4, 0.0),)),
-        "moments.with_unit_feature": (
-            moments.with_unit_feature,
-            lambda v: (v.normal(2), v.definite(2)),
-        ),
-        "moments.normal_fourth_moments": (
-            moments.normal_fourth_moments,
-            lambda v: (v.normal(3), v.definite(3)),
-        ),
         "moments.regression_moments": (
             moments.regression_moments,
             lambda v: (v.normal(3), v.positive(), *v.fourth(2)),
@@ -241,6 +237,11 @@ def _table() -> dict[str, tuple[Callable[..., Any], Callable[[_Values], tuple]]]
             lambda x, u, factor, step: hmc.leapfrog(lambda y: (-0.5 * (y * y).sum(), -y), x, u, factor, step, 3),
             lambda v: (v.normal(3), v.normal(3), v.factor(3), v.array(0.1)),
         ),
+        "gibbs.step": (
+            gibbs_step,
+            lambda v: (*_released(v), v.key, gibbs.init(v.normal(SIZE), v.positive(SIZE))),
+        ),
+        "collapsed.step": (collapsed_step, _collapsed),
     }
 
 
