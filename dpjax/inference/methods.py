@@ -23,9 +23,10 @@ from dpjax.models.regression.free_moments import MOST_FEATURES
 from dpjax.samplers.collapsed import Collapsed
 from dpjax.samplers.conjugate import Conjugate
 from dpjax.samplers.exact import OnePosteriorSampling, Quadrature
+from dpjax.samplers.fixed_s import FixedS, FixedSFast
 from dpjax.samplers.gibbs import Gibbs
 from dpjax.samplers.party_clt import Clt
-from dpjax.samplers.party_gibbs import FixedS, FixedSFast, NormalX
+from dpjax.samplers.party_gibbs import NormalX
 
 __all__ = ["METHODS", "Method", "default_method", "method_named"]
 

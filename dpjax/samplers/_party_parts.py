@@ -1,5 +1,5 @@
 """Releases of several parties as lanes, and the moves that Alparslan et al.'s samplers share (`party_gibbs`,
-`party_steps`)."""
+`fixed_s`, `party_clt`)."""
 
 from __future__ import annotations
 

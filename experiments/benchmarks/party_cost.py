@@ -30,8 +30,9 @@ from run import machine, save
 from dpjax.engine.model import Observed
 from dpjax.models.regression.origin import OriginRegression
 from dpjax.models.regression.parties import PartySums
+from dpjax.samplers.fixed_s import FixedS
 from dpjax.samplers.party_clt import Clt
-from dpjax.samplers.party_gibbs import FixedS, NormalX
+from dpjax.samplers.party_gibbs import NormalX
 
 PARTIES = 4
 #: Features and lanes.

@@ -39,7 +39,8 @@ def costs(config: Config, said: Callable[[str], None]) -> list[dict[str, Any]]:
 
     from dpjax.engine.model import Observed
     from dpjax.models import PartySums
-    from dpjax.samplers.party_hmc import Arrow, PartyHmc, curvature_lanes, factor_lanes
+    from dpjax.samplers.arrow import Arrow, curvature_lanes, factor_lanes
+    from dpjax.samplers.party_hmc import PartyHmc
 
     rows, n, lanes = [], float(config.high.records), config.chains
     for p in config.cost.features:

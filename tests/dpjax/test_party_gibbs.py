@@ -23,10 +23,11 @@ from dpjax.models.problems import party_problems
 from dpjax.models.regression.linear import LinearRegression
 from dpjax.models.regression.origin import OriginRegression
 from dpjax.models.regression.parties import PartySums
-from dpjax.samplers import party_gibbs
+from dpjax.samplers import fixed_s, party_gibbs
 from dpjax.samplers._party_parts import Coefficients, fold, log_marginal, released_lanes, root_of, theta_law
+from dpjax.samplers.fixed_s import FixedS, FixedSFast
 from dpjax.samplers.party_clt import Clt
-from dpjax.samplers.party_gibbs import FixedS, FixedSFast, NormalX
+from dpjax.samplers.party_gibbs import NormalX
 
 GRAM, CROSS, SQUARE = np.array([[1030.0, 210.0], [210.0, 980.0]]), np.array([470.0, -170.0]), 315.0
 NOISE, RECORDS = 20.0, 1000
@@ -183,7 +184,7 @@ def test_fixed_s_keeps_the_joint_law(independent):
     """Given the true S, theta, sigma2 and the mixing variances have their posterior."""
     lanes = 40_000
     model, observed, coefficients, gram, _ = joint_draw(independent, lanes, seed=1)
-    state = party_gibbs.FixedState(gram, psd.square_root.lanes(gram), coefficients)
+    state = fixed_s.FixedState(gram, psd.square_root.lanes(gram), coefficients)
     sampler, still = FixedS(), jnp.zeros((), jnp.float32)
     step = lambda keys, carry: sampler.step_lanes(model, observed, keys, carry, still)[0]
     end = iterated(step, threefry(lanes), state, 6)

@@ -15,7 +15,8 @@ from dpjax.inference.run_method import run_method
 from dpjax.mechanisms.matrix import InverseWishart, Wishart
 from dpjax.models import LinearRegression, OriginRegression
 from dpjax.models.problems import party_problems
-from dpjax.samplers.party_hmc import PartyHmc, curvature_lanes, factor_lanes, force_lanes, velocity_lanes
+from dpjax.samplers.arrow import curvature_lanes, factor_lanes, force_lanes, velocity_lanes
+from dpjax.samplers.party_hmc import PartyHmc
 from tests.oracles import parties as oracle
 
 COMMON = {"theta_mean": 0.4, "theta_precision": 1.2, "sigma2_shape": 8.0, "sigma2_scale": 2.0}

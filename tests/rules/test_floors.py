@@ -47,12 +47,9 @@ LONG: dict[str, int] = {
     "dpjax/engine/model.py": 335,
     "dpjax/inference/fit.py": 305,
     "dpjax/models/regression/linear.py": 306,
-    "dpjax/models/regression/parties.py": 453,
     "dpjax/models/regression/weak.py": 306,
     "dpjax/samplers/_panels.py": 395,
     "dpjax/samplers/basins.py": 306,
-    "dpjax/samplers/party_gibbs.py": 309,
-    "dpjax/samplers/party_hmc.py": 324,
 }
 
 

@@ -17,17 +17,14 @@ Lanes of parties: parties j of lanes b lie at j B + b.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from dpjax.engine.model import LaneModel, Observed
-from dpjax.errors import InputError
-from dpjax.kernels.batching import repeat_lanes, split_lanes
+from dpjax.engine.model import Observed
 from dpjax.kernels.coordinates import pull_lower_lanes
 from dpjax.kernels.order import below_diagonal, origin_places, pairs
 from dpjax.kernels.symmetric import (
@@ -37,9 +34,9 @@ from dpjax.kernels.symmetric import (
     matvec_lanes,
     matvec_transposed_lanes,
 )
-from dpjax.models.regression.linear import LinearRegression
 from dpjax.models.regression.origin import OriginRegression
 from dpjax.models.regression.party_conjugate import moments_lanes, pooled_lanes, refresh_lanes
+from dpjax.models.regression.party_layout import PartyLayout
 from dpjax.models.regression.simulation import (
     entries,
     record_sums,
@@ -51,163 +48,10 @@ MOST_FLOAT32 = 3e4
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class PartySums(LaneModel):
-    """Prior `base` and, by party, records `[J]`, centre and half `[J, q]` of its units in those of `base`, laplace
-    `[J]` (1: Laplace, 0: Gaussian noise) and present `[J, D]` (0: not released).
+class PartySums(PartyLayout):
+    """The densities over a `PartyLayout`: sums, their noise, gradients, the conjugate update and simulation."""
 
-    reports (static): the parameters that a method reports; None: all of `base`.
-    """
-
-    base: OriginRegression | LinearRegression | Any
-    records: Any
-    centre: Any
-    half: Any
-    laplace: Any
-    present: Any
-    reports: tuple[str, ...] | None = field(default=None, metadata={"static": True})
-
-    kind = "linear-regression"
-    predicts_sums = False
-    #: Precision goes by the sums in noise scales (`MOST_FLOAT32`), not by the number of records.
-    float64_above = float("inf")
-
-    @classmethod
-    def create(
-        cls, base: OriginRegression | LinearRegression, records: Any, *, laplace: Any, centre: Any = 0.0,
-        half: Any = 1.0, present: Any = 1.0,
-    ) -> PartySums:  # fmt: skip
-        """Build and check, for one problem or T of them.
-
-        Args:
-            base: prior in common units; for T problems every leaf has a leading axis T.
-            records: numbers of records `[J]` or `[T, J]`.
-            laplace: whether a party's noise is Laplace, `[J]` or a scalar.
-            centre, half: of the parties' units, `[J, q]` or scalars.
-            present: whether an entry is released, `[J, D]` or a scalar.
-
-        Raises:
-            InputError: fewer than one record, half not above 0, or a centre that is not 0 without an intercept.
-        """
-        q, size = base.psi.shape[-1] + 1, base.statistic_dim if base.psi.ndim == 2 else _one(base).statistic_dim
-        n = np.asarray(records, np.float64)
-        if n.ndim not in (1, 2) or not (np.isfinite(n).all() and (n >= 1).all()):
-            raise InputError("records must be at least 1 in every party")
-        shapes: dict[str, tuple[Any, tuple[int, ...]]] = {
-            "centre": (centre, (q,)), "half": (half, (q,)), "laplace": (laplace, ()), "present": (present, (size,))
-        }  # fmt: skip
-        leaves = {
-            name: np.broadcast_to(np.asarray(value, np.float64), (*n.shape, *rest))
-            for name, (value, rest) in shapes.items()
-        }
-        if not (leaves["half"] > 0).all():
-            raise InputError("half must be above 0 in every party")
-        if isinstance(base, OriginRegression) and leaves["centre"].any():
-            raise InputError("centre must be 0: without an intercept variables are scaled and not moved")
-        dtype = base.psi.dtype
-        numbers: Any = {name: jnp.asarray(x, dtype) for name, x in leaves.items()}
-        return cls(base, jnp.asarray(n, dtype), **numbers)
-
-    # ---- sizes and names -----------------------------------------------------------------------------------
-    @property
-    def p(self) -> int:
-        return self.base.p
-
-    @property
-    def intercept(self) -> bool:
-        return not isinstance(self.base, OriginRegression)
-
-    @property
-    def parties(self) -> int:
-        return self.records.shape[0]
-
-    @property
-    def entries(self) -> int:
-        """D, the entries of one party's statistic."""
-        return self.base.statistic_dim
-
-    @property
-    def latent_dim(self) -> int:
-        """Latent variables of one party: as many as entries."""
-        return self.base.statistic_dim
-
-    @property
-    def shared_dim(self) -> int:
-        """Coordinates that all parties share."""
-        return self.base.dim
-
-    @property
-    def features_dim(self) -> int:
-        """Coordinates of the law of one party's features, where that is its own; they come before its latent ones."""
-        return 0
-
-    @property
-    def own_dim(self) -> int:
-        """Coordinates that are one party's own."""
-        return self.features_dim + self.latent_dim
-
-    @property
-    def dim(self) -> int:
-        return self.shared_dim + self.parties * self.own_dim
-
-    @property
-    def statistic_dim(self) -> int:
-        return self.parties * self.entries
-
-    @property
-    def parameter_names(self) -> tuple[str, ...]:
-        return self.base.parameter_names if self.reports is None else self.reports
-
-    def as_dict(self) -> dict[str, Any]:
-        return self.base.as_dict()
-
-    def select_lanes(self, parameters: Float[Array, "K B"]) -> Float[Array, "K2 B"]:
-        """Of all parameters of `base` those that are reported."""
-        if self.reports is None:
-            return parameters
-        known = self.base.parameter_names
-        return jnp.stack([parameters[known.index(name)] for name in self.reports])
-
-    # ---- parties as lanes ------------------------------------------------------------------------------------
-    def by_party(self, x: Float[Array, "JN B"], size: int) -> Float[Array, "N JB"]:
-        """Stacked vectors of the parties `[J * size, B]` as lanes `[size, J * B]`."""
-        return jnp.swapaxes(x.reshape(self.parties, size, -1), 0, 1).reshape(size, -1)
-
-    def stacked(self, x: Float[Array, "N JB"]) -> Float[Array, "JN B"]:
-        size = x.shape[0]
-        return jnp.swapaxes(x.reshape(size, self.parties, -1), 0, 1).reshape(self.parties * size, -1)
-
-    def to_parties(self, x):
-        """The same for every party: `[..., B]` as `[..., J * B]`."""
-        return repeat_lanes(x, self.parties)
-
-    def over_parties(self, x):
-        """Sum over parties, `[..., J * B]` to `[..., B]`."""
-        return split_lanes(x, self.parties).sum(-2)
-
-    def freedom(self, dtype):
-        """Degrees of freedom k of A_ii^2, not below 0, whether there are any (1 or 0), and sqrt(2 k), 1 where there are
-        none; each `[q, J * B]`."""
-        first = 1 if self.intercept else 0
-        lost = np.arange(first, self.p + 1 + first, dtype=dtype)[:, None]
-        k = jnp.maximum(self.records.astype(dtype).reshape(1, -1) - jnp.asarray(lost, dtype), 0.0)
-        return k, (k > 0).astype(dtype), jnp.sqrt(2.0 * jnp.maximum(k, 0.5))
-
-    def own_lanes(self, x):
-        """Coordinates of every party's features `[F, J * B]` and its latent variables `[L, J * B]`."""
-        own = self.by_party(x[self.shared_dim :], self.own_dim)
-        return own[: self.features_dim], own[self.features_dim :]
-
-    def with_latent_lanes(self, x, latent):
-        """The position x with these latent variables `[L, J * B]`."""
-        own = jnp.concatenate([self.own_lanes(x)[0], latent])
-        return jnp.concatenate([x[: self.shared_dim], self.stacked(own)])
-
-    def split(self, latent):
-        """v `[q, J * B]` (of length 0 through the origin), h `[q, J * B]` and a of every party."""
-        q = self.p + 1
-        start = q if self.intercept else 0
-        return latent[:start], latent[start : start + q], latent[start + q :]
-
+    # ---- sums ------------------------------------------------------------------------------------------------
     def _bartlett(self, latent):
         """A `[q, q, J * B]` and its diagonal `[q, J * B]`."""
         q, dtype = self.p + 1, latent.dtype
@@ -376,9 +220,6 @@ class PartySums(LaneModel):
         own = jnp.concatenate([by_theta, by_log_s2[None], pull_lower_lanes(by_lower, unit_lower, ell)])
         return base.position_of_mean_lanes(by_mean) + jnp.pad(own, ((at, 0), (0, 0)))
 
-    def report_lanes(self, x):
-        return self.select_lanes(self.base.report_lanes(x[: self.base.dim]))
-
     # ---- other samplers' view --------------------------------------------------------------------------------
     def common_lanes(self, observed: Observed):
         """Released entries and noise scales `[J, D, B]` in the units of `base`; through the origin only."""
@@ -447,7 +288,3 @@ class PartySums(LaneModel):
         parties = jax.vmap(party, (0, 0, -1, -1, 0, 0))
         sums = parties(keys, records * (n / records.sum()), m, g, centre, half).reshape(-1)
         return sums, sums
-
-
-def _one(model: Any) -> Any:
-    return jax.tree.map(lambda x: x[0], model)
