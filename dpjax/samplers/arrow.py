@@ -1,9 +1,9 @@
 """The metric of HMC over the sums of several parties (`party_hmc`): Gauss-Newton, an arrow, factored party by party.
 
 Metric: the prior's precision plus J' J with J the derivative of the sums in units of the noise, averaged over places
-that the chains have been to; an entry with Laplace noise counts less the further out it is. A party's sums depend on
-its own coordinates a_j (latent variables, and the law of its features where that is its own) and the shared parameters
-only, so that the metric is an arrow,
+that the chains have been to; an entry whose noise has long tails counts less the further out it is. A party's sums
+depend on its own coordinates a_j (latent variables, and the law of its features where that is its own) and the shared
+parameters only, so that the metric is an arrow,
     [ K    C_1 C_2 ... ]        B_j = Lambda_j + J_aj' J_aj,  C_j = J_j' J_aj,  K = Lambda_0 + sum_j J_j' J_j,
     [ C_1' B_1         ]
     [ C_2'     B_2     ]
@@ -91,10 +91,8 @@ def curvature_lanes(model: Any, observed: Observed, position, wider=None, tails=
     if wider is not None:
         scale = scale / model.to_parties(wider)[None]
     elif tails:
-        # far out the density of Laplace noise has a slope and no curvature
-        missed = jnp.abs(model.noise_lanes(x, observed)).astype(work)
-        laplace = model.laplace.reshape(1, -1) > 0
-        scale = scale * jnp.where(laplace & (missed > 1.0), lax.rsqrt(missed), jnp.ones_like(missed))
+        missed = model.noise_lanes(x, observed).astype(work)
+        scale = scale * model.released_lanes(observed)[2].bend(missed)
     function = lambda y: model.sums_lanes(y) * scale
 
     def directions(tangents):

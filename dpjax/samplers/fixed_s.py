@@ -19,6 +19,7 @@ from dpjax.samplers._party_parts import (
     Coefficients,
     check_burn_in,
     check_model,
+    coefficient_randoms,
     move_coefficients,
     prior_of,
     released_lanes,
@@ -63,7 +64,7 @@ class FixedS:
     def step_lanes(self, model, observed, keys, state: FixedState, gain):
         """One iteration of Algorithm 2; gain: of the adaptation, 0 after warm-up."""
         seen, p, parties = released_lanes(model, observed), model.base.p, model.parties
-        normals, uniforms = normals_and_uniforms_lanes(keys, p + 1 + 3 * p * parties, 1 + p * parties, seen.cross.dtype)
+        normals, uniforms = normals_and_uniforms_lanes(keys, *coefficient_randoms(seen, p, parties), seen.cross.dtype)
         old = state.coefficients
         root = root_of(seen, state.gram, repeat_lanes(old.sigma2, parties), old.scales)
         law = theta_law(prior_of(model, seen.cross.dtype)[0], seen, state.gram, root, old.sigma2, parties)
@@ -106,7 +107,7 @@ class FixedSFast:
         gram = psd.clip_eigenvalues.lanes(seen.gram, jnp.zeros_like(seen.n))
         lanes = observed.z.shape[-1]
         sigma2 = jnp.full((lanes,), 1.0 / 9.0 if self.sigma2 is None else self.sigma2, gram.dtype)
-        scales = jnp.broadcast_to(1.0 + seen.laplace[None], seen.cross.shape)
+        scales = seen.cross_variance()
         theta = jnp.broadcast_to(model.base.theta_mean.astype(gram.dtype), (model.base.p, lanes))
         root = root_of(seen, gram, repeat_lanes(sigma2, model.parties), scales)
         return FixedState(gram, root, Coefficients(theta, sigma2, jnp.zeros_like(sigma2), scales))

@@ -9,8 +9,8 @@ proposal of its own width.
 (docs/formulas.md#fixed-s).
 `fixed-s-fast`: Algorithm 3, sigma2 fixed as well: independent draws.
 `clt`: Bernstein and Sheldon's sampler for J parties (Alparslan et al. 2023, section C.1), the sums of each party
-normal: O(p^6). Laplace noise: Alparslan et al. 2023 have Gaussian noise only. Here its density is used for S^, and a
-scale mixture for z^ (for all sums in `clt`); `fixed-s-fast` takes normal noise of the same variance, 2 b^2.
+normal: O(p^6). Other than Gaussian noise, which Alparslan et al. 2023 do not have: here its density is used for S^, and
+a scale mixture for z^ (for all sums in `clt`); `fixed-s-fast` takes normal noise of the same variance, 2 b^2.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from dpjax.samplers._party_parts import (
     bartlett_randoms,
     check_burn_in,
     check_model,
+    coefficient_randoms,
     cut,
     draw_covariance,
     draw_numbers,
@@ -115,7 +116,7 @@ class NormalX:
     def _likelihood(self, seen: Released, gram, sigma2, scales, parties: int):
         """K of every party and log p(S^ | S) `[N]`."""
         root = root_of(seen, gram, repeat_lanes(sigma2, parties), scales)
-        return root, steps.gram_log_density.lanes(gram, seen.gram, seen.gram_scale, seen.gram_seen, seen.laplace)
+        return root, seen.gram_log_density(gram)
 
     def _move(self, seen: Released, state: NormalXState, precision, keys, normals, uniforms, parties: int, gain):
         """One Metropolis-Hastings step of every S; returns the state, K and log p(S^ | S) of each, acceptance rates."""
@@ -176,7 +177,7 @@ class NormalX:
         dtype, (some_normals, some_uniforms) = seen.cross.dtype, bartlett_randoms(p)
         for_move = parties * some_normals, parties * (some_uniforms + 1)
         for_joint = (some_normals, some_uniforms + 1) if self.joint else (0, 0)
-        for_rest = p + 1 + 3 * p * parties, 1 + p * parties
+        for_rest = coefficient_randoms(seen, p, parties)
         sizes = [(some_normals, some_uniforms), *[for_move] * self.moves, for_joint, for_rest]
         normals, uniforms = draw_numbers(keys, sizes, dtype)
         base, _ = prior_of(model, dtype)

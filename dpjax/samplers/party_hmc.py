@@ -103,7 +103,7 @@ class PartyHmc:
 
     # ---- the engine's view ---------------------------------------------------------------------------------
     def init_lanes(self, model: Any, observed: Observed, keys, chains: int) -> PartyState:
-        work = observed.root_n_over_b.dtype
+        work, model = observed.root_n_over_b.dtype, model.given(observed)
         # chains start from one place: the search is done once for each problem
         lanes = observed.z.shape[-1] // chains
         one, seen = jax.tree.map(lambda x: x[..., :lanes], (model, observed))
@@ -150,7 +150,7 @@ class PartyHmc:
         return lax.scan(search, start, jnp.arange(self.mode_steps, dtype=jnp.int32))[0]
 
     def iterate_lanes(self, model, observed, carry: PartyState, keys, index, chains: int) -> tuple[PartyState, Draw]:
-        position, log_step = carry.position, carry.log_step
+        model, position, log_step = model.given(observed), carry.position, carry.log_step
         work = log_step.dtype
         launching, warming = index == 0, index < self.warmup
         steps = self.leapfrogs_for(model.dim)
@@ -184,7 +184,7 @@ class PartyHmc:
 
     def adapt_lanes(self, model, observed, carry: PartyState, positions, done, chains: int) -> PartyState:
         """After a window of warm-up: its step size, and the metric of all windows but the first and the last two."""
-        lanes = carry.position.shape[-1] // chains
+        lanes, model = carry.position.shape[-1] // chains, model.given(observed)
         first = jax.tree.map(lambda x: x[..., :lanes], model)
 
         def learn(carry: PartyState) -> PartyState:

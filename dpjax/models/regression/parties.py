@@ -7,7 +7,7 @@ Records (x, y) of all parties are N(m, G G') with the parameters of `base`: a `L
 with A lower triangular, A_ij ~ N(0, 1) below the diagonal and A_ii^2 ~ chi2 with n - i degrees of freedom (i from 1);
 through the origin second = G A A' G' with n + 1 - i. Where there are fewer records than variables the columns without
 degrees of freedom are 0: the singular Wishart law. v and A are latent, so that given the parameters and them the sums
-are exact, and the released entries are these plus noise, Laplace or Gaussian by party. One evaluation costs O(J q^3).
+are exact, and the released entries are these plus noise, each of its own law. One evaluation costs O(J q^3).
 
 Position: (phi of `base` [P0]; for every party (v [q], with an intercept,) h [q], a [q (q - 1) / 2]), q = p + 1,
 A_ij = a, A_ii = sqrt(k_i) exp(h_i / sqrt(2 k_i)), k_i the degrees of freedom, so that h is about standard normal for
@@ -36,7 +36,7 @@ from dpjax.kernels.symmetric import (
 )
 from dpjax.models.regression.origin import OriginRegression
 from dpjax.models.regression.party_conjugate import moments_lanes, pooled_lanes, refresh_lanes
-from dpjax.models.regression.party_layout import PartyLayout
+from dpjax.models.regression.party_layout import PartyFacts, PartyLayout
 from dpjax.models.regression.simulation import (
     entries,
     record_sums,
@@ -79,7 +79,8 @@ class PartySums(PartyLayout):
 
     def units_lanes(self, dtype):
         """Centre and half of every party `[q, J * B]`."""
-        return (jnp.swapaxes(x.astype(dtype), 0, 1).reshape(self.p + 1, -1) for x in (self.centre, self.half))
+        units = (self.facts.centre, self.facts.half)
+        return (jnp.swapaxes(x.astype(dtype), 0, 1).reshape(self.p + 1, -1) for x in units)
 
     def sums_lanes(self, x: Float[Array, "P B"]) -> Float[Array, "D JB"]:
         """Entries of the exact sums, in every party's units."""
@@ -118,20 +119,20 @@ class PartySums(PartyLayout):
 
     # ---- densities -------------------------------------------------------------------------------------------
     def released_lanes(self, observed: Observed):
-        """z in noise scales, the inverse of the scale and whether the entry is there, each `[D, J * B]`."""
+        """z in noise scales, the inverse of the scale, each `[D, J * B]`, and the entries' noise, in the same order."""
         inverse = observed.n_over_b / observed.n[None]
-        present = jnp.moveaxis(self.present, 1, 0).reshape(self.entries, -1)
-        return self.by_party(observed.z, self.entries), self.by_party(inverse, self.entries), present
+        own = lambda x: self.by_party(x, x.shape[0] // self.parties)
+        return own(observed.z), own(inverse), jax.tree.map(own, observed.noise)
 
     def information_lanes(self, x, observed: Observed):
         """Root of the information that an entry's noise leaves about the exact sum `[D, J * B]`: 1 / scale."""
-        _, inverse, present = self.released_lanes(observed)
-        return (inverse * present.astype(inverse.dtype)).astype(x.dtype)
+        _, inverse, noise = self.released_lanes(observed)
+        return (inverse * noise.seen.astype(inverse.dtype)).astype(x.dtype)
 
     def noise_lanes(self, x, observed: Observed):
         """(released - exact) / scale of every entry, 0 where it is absent `[D, J * B]`."""
-        z, inverse, present = self.released_lanes(observed)
-        return ((z - self.sums_lanes(x) * inverse) * present.astype(z.dtype)).astype(x.dtype)
+        z, inverse, noise = self.released_lanes(observed)
+        return ((z - self.sums_lanes(x) * inverse) * noise.seen.astype(z.dtype)).astype(x.dtype)
 
     def _latent_log_density(self, latent, dtype):
         """Sum over parties of the log density of the latent variables `[B]`, and its derivative `[D, J * B]`."""
@@ -156,17 +157,15 @@ class PartySums(PartyLayout):
     def log_noise_and_grad_lanes(self, sums, observed: Observed, cooling):
         """log density of the released entries given the exact sums, over parties `[B]`, and its derivative by the sums.
 
-        cooling: None, or `[B]`: with Gaussian noise that is wider by this factor (twice the variance where it is
-        Laplace), for the search of the mode.
+        cooling: None, or `[B]`: with Gaussian noise of the same variance that is wider by this factor, for the search
+        of the mode.
         """
-        z, inverse, present = self.released_lanes(observed)
-        e = (z - sums * inverse) * present.astype(z.dtype)
-        laplace = self.laplace.reshape(1, -1).astype(e.dtype)
+        z, inverse, noise = self.released_lanes(observed)
+        e = (z - sums * inverse) * noise.seen.astype(z.dtype)
         if cooling is None:
-            value = jnp.where(laplace > 0, -jnp.abs(e), -0.5 * e * e)
-            by_e = jnp.where(laplace > 0, -jnp.sign(e), -e)
+            value, by_e = noise.log_density_and_grad(e)
         else:
-            variance = (1.0 + laplace) * self.to_parties(cooling.astype(e.dtype))[None] ** 2
+            variance = noise.variance(e.dtype) * self.to_parties(cooling.astype(e.dtype))[None] ** 2
             value, by_e = -0.5 * e * e / variance, -e / variance
         return self.over_parties(value.sum(0)), -by_e * inverse
 
@@ -272,7 +271,11 @@ class PartySums(PartyLayout):
         return jnp.concatenate([first, jnp.zeros(self.parties * self.latent_dim, first.dtype)])
 
     def simulate(self, key: PRNGKeyArray, phi, n):
-        """Exact sums of all parties `[J * D]`, drawn without records; n records in all, shared as `records` are."""
+        """Exact sums of all parties `[J * D]`, drawn without records; n records in all, shared as those of `facts` are;
+        evenly, and in the units of `base`, where there are none."""
+        shape = (self.parties, self.p + 1)
+        alike = PartyFacts(jnp.ones(self.parties), jnp.zeros(shape), jnp.ones(shape))
+        facts = alike if self.facts is None else self.facts[:3]
         one = jax.tree.map(lambda x: x[..., None], self)
         m, g = (one.spread(x) for x in one.record_lanes(phi[:, None]))
 
@@ -284,7 +287,7 @@ class PartySums(PartyLayout):
             return second[i, j]
 
         keys = jax.random.split(key, self.parties)
-        records, centre, half = (x.astype(phi.dtype) for x in (self.records, self.centre, self.half))
+        records, centre, half = (x.astype(phi.dtype) for x in facts)
         parties = jax.vmap(party, (0, 0, -1, -1, 0, 0))
         sums = parties(keys, records * (n / records.sum()), m, g, centre, half).reshape(-1)
         return sums, sums

@@ -7,78 +7,50 @@ Lanes of parties: parties j of lanes b lie at j B + b.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Shaped
 
-from dpjax.engine.model import LaneModel
+from dpjax.engine.model import LaneModel, Observed
 from dpjax.errors import InputError
 from dpjax.kernels.batching import repeat_lanes, split_lanes
 from dpjax.models.regression.linear import LinearRegression
 from dpjax.models.regression.origin import OriginRegression
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class PartyLayout(LaneModel):
-    """Prior `base` and, by party, records `[J]`, centre and half `[J, q]` of its units in those of `base`, laplace
-    `[J]` (1: Laplace, 0: Gaussian noise) and present `[J, D]` (0: not released).
+class PartyFacts(NamedTuple):
+    """What is known of the J parties: records `[J]`; centre and half `[J, q]` of a party's units in common ones."""
 
-    reports (static): the parameters that a method reports; None: all of `base`.
-    """
-
-    base: OriginRegression | LinearRegression | Any
     records: Any
     centre: Any
     half: Any
-    laplace: Any
-    present: Any
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class PartyLayout(LaneModel):
+    """Prior `base` of the regression of J = `parties` (static) data holders.
+
+    reports (static): the parameters that a method reports; None: all of `base`.
+    facts: a `PartyFacts` of what is observed, where a density is asked for (`given`), else None.
+    """
+
+    base: OriginRegression | LinearRegression | Any
+    parties: int = field(metadata={"static": True})
     reports: tuple[str, ...] | None = field(default=None, metadata={"static": True})
+    facts: Any = None
 
     kind = "linear-regression"
     predicts_sums = False
     #: Precision goes by the sums in noise scales (`MOST_FLOAT32`), not by the number of records.
     float64_above = float("inf")
 
-    @classmethod
-    def create(
-        cls, base: OriginRegression | LinearRegression, records: Any, *, laplace: Any, centre: Any = 0.0,
-        half: Any = 1.0, present: Any = 1.0,
-    ) -> Any:  # fmt: skip
-        """Build and check, for one problem or T of them.
-
-        Args:
-            base: prior in common units; for T problems every leaf has a leading axis T.
-            records: numbers of records `[J]` or `[T, J]`.
-            laplace: whether a party's noise is Laplace, `[J]` or a scalar.
-            centre, half: of the parties' units, `[J, q]` or scalars.
-            present: whether an entry is released, `[J, D]` or a scalar.
-
-        Raises:
-            InputError: fewer than one record, half not above 0, or a centre that is not 0 without an intercept.
-        """
-        q, size = base.psi.shape[-1] + 1, base.statistic_dim if base.psi.ndim == 2 else _one(base).statistic_dim
-        n = np.asarray(records, np.float64)
-        if n.ndim not in (1, 2) or not (np.isfinite(n).all() and (n >= 1).all()):
-            raise InputError("records must be at least 1 in every party")
-        shapes: dict[str, tuple[Any, tuple[int, ...]]] = {
-            "centre": (centre, (q,)), "half": (half, (q,)), "laplace": (laplace, ()), "present": (present, (size,))
-        }  # fmt: skip
-        leaves = {
-            name: np.broadcast_to(np.asarray(value, np.float64), (*n.shape, *rest))
-            for name, (value, rest) in shapes.items()
-        }
-        if not (leaves["half"] > 0).all():
-            raise InputError("half must be above 0 in every party")
-        if isinstance(base, OriginRegression) and leaves["centre"].any():
-            raise InputError("centre must be 0: without an intercept variables are scaled and not moved")
-        dtype = base.psi.dtype
-        numbers: Any = {name: jnp.asarray(x, dtype) for name, x in leaves.items()}
-        return cls(base, jnp.asarray(n, dtype), **numbers)
+    def given(self, observed: Observed) -> Any:
+        return self if observed.facts is None else replace(self, facts=observed.facts)
 
     # ---- sizes and names -----------------------------------------------------------------------------------
     @property
@@ -90,8 +62,9 @@ class PartyLayout(LaneModel):
         return not isinstance(self.base, OriginRegression)
 
     @property
-    def parties(self) -> int:
-        return self.records.shape[0]
+    def records(self) -> Any:
+        """Records of every party `[J]`; of a model that knows them (`given`)."""
+        return self.facts.records
 
     @property
     def entries(self) -> int:
@@ -141,7 +114,7 @@ class PartyLayout(LaneModel):
         return jnp.stack([parameters[known.index(name)] for name in self.reports])
 
     # ---- parties as lanes ------------------------------------------------------------------------------------
-    def by_party(self, x: Float[Array, "JN B"], size: int) -> Float[Array, "N JB"]:
+    def by_party(self, x: Shaped[Array, "JN B"], size: int) -> Shaped[Array, "N JB"]:
         """Stacked vectors of the parties `[J * size, B]` as lanes `[size, J * B]`."""
         return jnp.swapaxes(x.reshape(self.parties, size, -1), 0, 1).reshape(size, -1)
 
@@ -185,5 +158,23 @@ class PartyLayout(LaneModel):
         return self.select_lanes(self.base.report_lanes(x[: self.base.dim]))
 
 
-def _one(model: Any) -> Any:
-    return jax.tree.map(lambda x: x[0], model)
+def party_facts(base: Any, records: Any, centre: Any = 0.0, half: Any = 1.0) -> PartyFacts:
+    """Build and check, on the host, for one problem or T of them.
+
+    Args:
+        base: prior in common units, of one problem or of T.
+        records: numbers of records `[J]` or `[T, J]`.
+        centre, half: of the parties' units, `[J, q]` or scalars.
+
+    Raises:
+        InputError: fewer than one record, half not above 0, or a centre that is not 0 without an intercept.
+    """
+    n, q = np.asarray(records, np.float64), base.psi.shape[-1] + 1
+    if n.ndim not in (1, 2) or not (np.isfinite(n).all() and (n >= 1).all()):
+        raise InputError("records must be at least 1 in every party")
+    centre, half = (np.broadcast_to(np.asarray(x, np.float64), (*n.shape, q)) for x in (centre, half))
+    if not (half > 0).all():
+        raise InputError("half must be above 0 in every party")
+    if isinstance(base, OriginRegression) and centre.any():
+        raise InputError("centre must be 0: without an intercept variables are scaled and not moved")
+    return PartyFacts(n, centre, half)
