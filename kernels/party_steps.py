@@ -22,7 +22,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from .augmentation import laplace_scales_from
 from .batching import batch_last
 from .coordinates import record_factor_lanes
 from .marginal import add_diagonal_lanes
@@ -128,7 +127,7 @@ def log_prior_variance(
 
 
 @batch_last
-def noise_scales_draw(
+def cross_noise_draw(
     gram: Float[Array, "P P B"],
     gram_factor: Float[Array, "P P B"],
     root: Float[Array, "P P B"],
@@ -139,47 +138,43 @@ def noise_scales_draw(
     cross: Float[Array, "P B"],
     seen: Float[Array, "P B"],
     normals: Float[Array, "N B"],
-    uniforms: Float[Array, "P B"],
 ) -> Float[Array, "P B"]:
-    """Draw the mixing variances w of Laplace noise on one party's z^ (docs/formulas.md#laplace-mixture).
-
-    The noise e = z^ - z given S, theta, sigma2 and w by Matheron's rule, then w given e.
+    """Draw the noise e = z^ - z of one party given S, theta, sigma2 and its variances, by Matheron's rule
+    (docs/formulas.md#laplace-mixture: new mixing variances follow from it).
 
     Args:
         gram, gram_factor: S and any factor of it `[p, p]`; root: from `cross_root` with v = w b^2.
         theta `[p]`; sigma2 `[]`; scales: w `[p]`; noise_scale: b `[p]`; cross: z^ `[p]`; seen: as there.
-        normals: standard normals `[3 p]`; uniforms `[p]`.
+        normals: standard normals `[2 p]`.
 
     Returns:
-        w `[p]`, in units of b^2.
+        e `[p]`, in units of b.
     """
     p = theta.shape[0]
     variance = scales * noise_scale * noise_scale
     z = matvec_lanes(gram, theta) + jnp.sqrt(sigma2)[None] * matvec_lanes(gram_factor, normals[:p])
-    noise = jnp.sqrt(variance) * normals[p : 2 * p]
+    noise = jnp.sqrt(variance) * normals[p:]
     gain = matvec_transposed_lanes(root, matvec_lanes(root, seen * (cross - z - noise)))
     noise = noise + variance * seen * gain
-    return jnp.maximum(laplace_scales_from.lanes(noise / noise_scale, normals[2 * p :], uniforms), 1e-10)
+    return noise / noise_scale
 
 
 # ---- S given S^ ------------------------------------------------------------------------------------------------
 @batch_last
-def gram_log_density(
+def gram_noise(
     gram: Float[Array, "P P B"],
     released: Float[Array, "P P B"],
     noise_scale: Float[Array, "P P B"],
     seen: Float[Array, "P P B"],
-    laplace: Float[Array, " B"],
-) -> Float[Array, " B"]:
-    """log p(S^ | S) of one party up to a constant: each entry on or above the diagonal counts once
+) -> Float[Array, "P P B"]:
+    """Noise of one party's S^ given S, in units of its scale: each entry on or above the diagonal once
     (docs/formulas.md#party-triangle).
 
     Args:
         gram, released: S and S^ `[p, p]`; noise_scale: b or standard deviation `[p, p]`.
-        seen: 1 for released entries on or above the diagonal, 0 else `[p, p]`; laplace: 1 or 0 `[]`.
+        seen: 1 for released entries on or above the diagonal, 0 else `[p, p]`.
     """
-    noise = jnp.abs(seen * (released - gram) / noise_scale)
-    return -jnp.where(laplace[None, None] > 0, noise, 0.5 * noise * noise).sum((0, 1))
+    return seen * (released - gram) / noise_scale
 
 
 @batch_last

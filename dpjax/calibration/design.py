@@ -16,7 +16,7 @@ from dpjax.errors import InputError
 from dpjax.inference.methods import default_method, method_named
 from dpjax.mechanisms import MECHANISMS
 from dpjax.models import KnownCovariates, LinearRegression, Model, PartySums
-from dpjax.models.problems import exponential_noise, make_problems, party_problems
+from dpjax.models.problems import make_problems, party_problems
 from dpjax.models.regression.laws import marginal_moments
 from dpjax.models.views import KNOWN
 from dpjax.statistics.base import Statistic
@@ -191,8 +191,8 @@ class StudyDesign:
         present = np.ones(model.entries)
         present[-1] = float(squares)
         return party_problems(
-            split(z), n[:, None] / model.parties, scale[:, :, None], model.base,
-            laplace=exponential_noise(self.mechanism), present=present, exact=split(exact), untruncated=split(z),
+            split(z), n[:, None] / model.parties, scale[:, :, None], model.base, self.mechanism, present=present,
+            exact=split(exact), untruncated=split(z),
         )  # fmt: skip
 
     def _marginal(self, problems: Problems) -> dict[str, Problems]:

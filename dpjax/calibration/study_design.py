@@ -22,7 +22,6 @@ from dpjax.inference.fit import inferred_model
 from dpjax.mechanisms import DEFAULT, mechanism_named
 from dpjax.models import LinearRegression, OriginRegression, PartySums, model_for
 from dpjax.models.families.making import family_prior
-from dpjax.models.problems import exponential_noise
 from dpjax.privacy.budget import checked_share
 from dpjax.statistics.feature_moments import MOMENTS_SHARE
 from dpjax.statistics.kinds import check_options, simulated_statistic
@@ -135,7 +134,7 @@ def study_design(
     if isinstance(inferred, OriginRegression) or (parties > 1 and isinstance(inferred, LinearRegression)):
         if moments or clip or simulate != "exact":
             raise InputError("studies of parties or without an intercept are simulated exactly, without moments")
-        inferred = PartySums.create(inferred, np.ones(parties), laplace=exponential_noise(mechanism))
+        inferred = PartySums(inferred, parties)
     law = "clipped" if clip else simulate
     source = None if truth is None else truth_model(statistic, truth, inferred)
     check_simulation(inferred if source is None else source, law)

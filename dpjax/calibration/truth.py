@@ -61,7 +61,7 @@ def truth_model(statistic: Statistic, truth: Truth | Any, inferred: Model) -> An
         else:
             found = model_for(statistic, given)
             if isinstance(inferred, PartySums):
-                found = PartySums.create(found, np.asarray(inferred.records), laplace=np.asarray(inferred.laplace))
+                found = PartySums(found, inferred.parties)
     except InputError as error:
         raise InputError(f"truth: {str(error).removeprefix('prior: ')}") from None
     missing = set(inferred.parameter_names) - set(found.parameter_names)
@@ -88,7 +88,7 @@ def _fixed(statistic: Statistic, given: dict[str, Any], inferred: Model) -> Fixe
         base = kind.weak(statistic.p)
     phi = base.positions(values[None])[0]
     if isinstance(inferred, PartySums):
-        base = PartySums.create(base, np.asarray(inferred.records), laplace=np.asarray(inferred.laplace))
+        base = PartySums(base, inferred.parties)
         phi = np.concatenate([phi, np.zeros(base.parties * base.latent_dim)])
     return FixedTruth(base, phi)
 

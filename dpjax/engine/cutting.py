@@ -43,14 +43,16 @@ class Groups:
         blocks = plan.blocks * plan.devices
 
         def blocked(x, dtype):
-            x = np.asarray(x).astype(dtype)
+            x = np.asarray(x)
+            x = x if np.issubdtype(x.dtype, np.integer) else x.astype(dtype)  # codes stay what they are
             x = x.reshape(blocks, plan.problems_per_block, *x.shape[1:])
             return np.ascontiguousarray(np.moveaxis(x, 1, -1))
 
         here = problems.take(index)
-        dtypes = Observed(self.state, self.state, self.work, self.state)  # type: ignore[arg-type]
-        observed = Observed(*map(blocked, here.observed(), dtypes))
-        model = jax.tree.map(lambda x: blocked(x, self.work), here.model)
+        each = lambda tree, dtype: jax.tree.map(lambda x: blocked(x, dtype), tree)
+        dtypes = (self.state, self.state, self.work, self.state, self.work, self.work)
+        observed = Observed(*map(each, here.observed(), dtypes))
+        model = each(here.model, self.work)
         width = len(problems.model_template().parameter_names)
         truth = np.zeros((len(index), width)) if self.truth is None else np.asarray(self.truth)[index]
         words = np.asarray(chain_keys(self.seed, numbers.astype(np.uint32), plan.chains))  # [T', C, 2]

@@ -9,30 +9,17 @@ by `jax.vmap`. Overriding a lane method is a matter of speed alone.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
+from dpjax.engine.observed import Observed
 from dpjax.errors import InputError
 from dpjax.kernels.marginal import gaussian_marginal
 from dpjax.kernels.symmetric import cholesky, matvec_lanes
-
-
-class Observed(NamedTuple):
-    """Released statistics in units of the noise scale b (per entry): what a sampler conditions on.
-
-    z: `z / b` `[D]`; n_over_b: `n / b` `[D]`; root_n_over_b: `sqrt(n) / b` `[D]`; n: number of records `[]`.
-    z, n_over_b and n have the dtype of positions, root_n_over_b that of the algebra (float32; they differ only for
-    very large n, where z - n mu cancels).
-    """
-
-    z: Float[Array, "D *B"]
-    n_over_b: Float[Array, "D *B"]
-    root_n_over_b: Float[Array, "D *B"]
-    n: Float[Array, " *B"]
 
 
 def over_lanes(method):
@@ -57,6 +44,10 @@ class Model:
     def astype(self, dtype):
         """The same model with leaves of another dtype."""
         return jax.tree.map(lambda x: jnp.asarray(x, dtype), self)
+
+    def given(self, observed: Observed) -> Any:
+        """The model with what it must know of the releases to give their density; itself, where that is nothing."""
+        return self
 
     # ---- each model writes these -------------------------------------------------------------------------
     @property

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -28,23 +29,28 @@ class Problems:
     n: numbers of records `[T]`.
     scale: noise scale per entry `[T, D]` (Laplace b, Gaussian standard deviation).
     model: prior, leaves with or without a leading axis T.
-    mechanism: kind of the noise; samplers know its law, the engine does not.
+    mechanism: kind of the noise, None where it differs over entries; samplers know its law, the engine does not.
     exact: the exact statistics `[T, D]`, in simulations and for public data only.
     untruncated: the noisy sums of all records `[T, D]`, in simulations of truncated ones.
     box: bounds (lo, hi) of each variable as it enters the statistic `[variables, 2]`, where the records were clipped
         to them.
     views: the same problems as other methods see them, by name: with more released entries or another model.
+    noise: scale, law and presence of every entry, a pytree of arrays `[T, D]` (`dpjax.mechanisms.noise.Noise`), or None
+        where all entries are there and have the law of `mechanism`. Its scale is always `scale`.
+    facts: what else the model must know of the releases, a pytree of its own kind, problems first, or None.
     """
 
     z: np.ndarray
     n: np.ndarray
     scale: np.ndarray
     model: Model
-    mechanism: str
+    mechanism: str | None
     exact: np.ndarray | None = None
     untruncated: np.ndarray | None = None
     box: np.ndarray | None = None
     views: Mapping[str, Problems] = field(default_factory=dict)
+    noise: Any = None
+    facts: Any = None
 
     def __post_init__(self):
         z = np.asarray(self.z, np.float64)
@@ -70,11 +76,18 @@ class Problems:
         object.__setattr__(self, "z", z)
         object.__setattr__(self, "n", n)
         object.__setattr__(self, "scale", scale)
+        if self.noise is not None:
+            object.__setattr__(self, "noise", replace(self.noise, scale=scale))
+            shapes = {np.shape(leaf) for leaf in jax.tree.leaves(self.noise)}
+            if any(len(s) != 2 or s[0] != count or not s[1] or z.shape[1] % s[1] for s in shapes):
+                raise InputError(f"noise must be of entries {z.shape} or of equal runs of them; got {shapes}")
 
     def observed(self) -> Observed:
         """What samplers condition on, on the host in float64, problems first."""
         n = self.n[:, None]
-        return Observed(self.z / self.scale, n / self.scale, np.sqrt(n) / self.scale, self.n)  # type: ignore[arg-type]
+        noise = None if self.noise is None else self.noise.in_units()
+        arrays: Any = (self.z / self.scale, n / self.scale, np.sqrt(n) / self.scale, self.n, noise, self.facts)
+        return Observed(*arrays)
 
     def model_template(self) -> Model:
         """The model of one problem (leaves without the leading axis T)."""
@@ -91,10 +104,22 @@ class Problems:
         """The problems at `index`."""
         index = np.asarray(index)
         exact, untruncated = (None if x is None else x[index] for x in (self.exact, self.untruncated))
-        model = jax.tree.map(lambda x: np.asarray(x)[index], self.batched_model())
+        model, noise, facts = jax.tree.map(
+            lambda x: np.asarray(x)[index], (self.batched_model(), self.noise, self.facts)
+        )
         views = {name: view.take(index) for name, view in self.views.items()}
         return Problems(
-            self.z[index], self.n[index], self.scale[index], model, self.mechanism, exact, untruncated, self.box, views
+            self.z[index],
+            self.n[index],
+            self.scale[index],
+            model,
+            self.mechanism,
+            exact,
+            untruncated,
+            self.box,
+            views,
+            noise,
+            facts,
         )
 
     def __len__(self) -> int:

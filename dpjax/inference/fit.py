@@ -135,7 +135,7 @@ def fit(
         )  # fmt: skip
     else:
         problems = party_problems(
-            gathered.z[None], gathered.records[None], gathered.scale[None], model, laplace=gathered.laplace,
+            gathered.z[None], gathered.records[None], gathered.scale[None], model, gathered.mechanisms,
             centre=gathered.centre, half=gathered.half, present=gathered.present, own=parties == OWN, exact=known,
         )  # fmt: skip
     seen = entry.seen(problems)

@@ -141,7 +141,9 @@ def run_individual(
     models = problems.batched_model()
     with jax_defaults():
         for t in range(count):
-            plan = Plan(p, int(problems.n[t]), problems.mechanism, covariates, bool(bounded), dtype=dtype, **static)
+            plan = Plan(
+                p, int(problems.n[t]), str(problems.mechanism), covariates, bool(bounded), dtype=dtype, **static
+            )
             before = compiled_programs.cache_info().misses
             programs = compiled_programs(plan)
             compile_seconds += programs.seconds * (compiled_programs.cache_info().misses - before)

@@ -9,7 +9,6 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float64
 
@@ -23,9 +22,11 @@ from dpjax.inference.posterior import Posterior
 from dpjax.inference.prior_predictive import sample_prior_report
 from dpjax.inference.run_method import check_seed, run_method
 from dpjax.kernels.order import origin_places
+from dpjax.mechanisms import GAUSSIAN
 from dpjax.mechanisms.matrix import InverseWishart, Wishart
 from dpjax.models import MatrixSums, OriginRegression, model_for
 from dpjax.models.problems import party_problems
+from dpjax.models.regression.wishart import MatrixFacts
 from dpjax.releases.file import LARGEST_COUNT
 from dpjax.statistics.base import SCALING
 from dpjax.statistics.origin import OriginStatistic
@@ -85,12 +86,10 @@ def matrix_problems(
         estimate, deviation = matrix - dof * np.eye(q), np.sqrt(dof * (1 + np.eye(q))) * np.ones_like(matrix)
     known = None if exact is None else np.asarray(exact, np.float64)[:, None, i, j] / unit
     problems = party_problems(
-        estimate[:, None, i, j], n[:, None], deviation[:, None, i, j], base, laplace=0.0, exact=known
+        estimate[:, None, i, j], n[:, None], deviation[:, None, i, j], base, GAUSSIAN.kind, exact=known
     )
-    model: Any = problems.model
-    fields: Any = {f.name: getattr(model, f.name) for f in dataclasses.fields(model)}
-    full = lambda value: jnp.full(len(matrix), value, model.records.dtype)
-    return dataclasses.replace(problems, model=MatrixSums(**fields, dof=full(dof), ridge=full(ridge), inverse=inverse))
+    facts = MatrixFacts(*problems.facts, *(np.full(len(matrix), x) for x in (dof, ridge)))
+    return dataclasses.replace(problems, model=MatrixSums(base, 1, inverse=inverse), facts=facts)
 
 
 def _check_mechanism(mechanism: Any) -> None:

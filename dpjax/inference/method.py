@@ -15,6 +15,13 @@ from dpjax.models import PartySums, WeakRegression
 METHODS: dict[str, Method] = {}
 
 
+def noises(problems: Problems) -> dict[str, Mechanism]:
+    """The laws of the noise by name, as functions of the exact sums: of problems whose entries differ several."""
+    if problems.noise is None or problems.mechanism is not None:
+        return {str(problems.mechanism): mechanism_named(problems.mechanism).density}
+    return {law.kind: law for law in problems.noise.laws}
+
+
 @dataclass(frozen=True)
 class Method:
     """How a method is run.
@@ -92,10 +99,11 @@ class Method:
         Raises:
             InputError: the method does not fit the model.
         """
-        noise = mechanism_named(problems.mechanism).density
-        if not self.takes(noise):
-            raise InputError(f"method {self.name!r} does not know {problems.mechanism} noise")
-        found = self.fits(self.make(noise), problems)
+        laws = noises(problems)
+        for name, noise in laws.items():
+            if not self.takes(noise):
+                raise InputError(f"method {self.name!r} does not know {name} noise")
+        found = self.fits(self.make(next(iter(laws.values()))), problems)
         if isinstance(found, str):
             raise InputError(f"method {self.name!r} {found}")
         return found

@@ -30,6 +30,21 @@ def is_mixture(noise: Mechanism) -> bool:
     return noise.mixing is not None
 
 
+def has_density(noise: Mechanism) -> bool:
+    """For samplers that take the noise's density."""
+    return noise.has_density
+
+
+def is_mixture_with_density(noise: Mechanism) -> bool:
+    """For samplers that take the density for some sums and draw mixing variances for others."""
+    return noise.has_density and is_mixture(noise)
+
+
+def is_mixture_or_has_density(noise: Mechanism) -> bool:
+    """For methods with a sampler for each."""
+    return noise.has_density or is_mixture(noise)
+
+
 def has_distribution(noise: Mechanism) -> bool:
     """For methods that take the noise as a NumPyro distribution."""
     return type(noise).distribution is not Mechanism.distribution
@@ -52,6 +67,11 @@ def exact_sampler(sampler: Quadrature, problems: Problems) -> Any:
 def hmc_sampler(sampler: Collapsed, problems: Problems) -> Any:
     """For parties the sampler that does not form covariances of the sums, in 64 bits where these dwarf the noise; for
     multinomial counts of few records the one that draws the counts."""
+    parties = isinstance(problems.model, PartySums)
+    laws = problems.noise.laws if parties else (sampler.noise,)
+    for law in laws:
+        if not (law.has_density if parties else is_mixture(law)):
+            return f"does not know {law.kind} noise"
     if isinstance(problems.model, Multinomial):
         length = table_length(problems.n)
         categories = problems.model_template().dim + 1
@@ -59,7 +79,7 @@ def hmc_sampler(sampler: Collapsed, problems: Problems) -> Any:
     if isinstance(problems.model, WeakRegression):
         steps: dict[str, Any] = WEAK_STEPS if problems.model_template().dim <= 9 else {}
         return dataclasses.replace(sampler, **steps)
-    if not isinstance(problems.model, PartySums):
+    if not parties:
         return sampler
     largest = np.abs(problems.z / problems.scale).max(initial=0.0)
     leapfrogs = OWN_LEAPFROGS if isinstance(problems.model, OwnPartySums) else None

@@ -14,6 +14,8 @@ from dpjax.inference.method_samplers import (
     has_distribution,
     hmc_sampler,
     is_mixture,
+    is_mixture_or_has_density,
+    is_mixture_with_density,
     literal_sampler,
     ops_sampler,
 )
@@ -23,9 +25,10 @@ from dpjax.models.regression.free_moments import MOST_FEATURES
 from dpjax.samplers.collapsed import Collapsed
 from dpjax.samplers.conjugate import Conjugate
 from dpjax.samplers.exact import OnePosteriorSampling, Quadrature
+from dpjax.samplers.fixed_s import FixedS, FixedSFast
 from dpjax.samplers.gibbs import Gibbs
 from dpjax.samplers.party_clt import Clt
-from dpjax.samplers.party_gibbs import FixedS, FixedSFast, NormalX
+from dpjax.samplers.party_gibbs import NormalX
 
 __all__ = ["METHODS", "Method", "default_method", "method_named"]
 
@@ -36,7 +39,7 @@ def _collapsed(name: str, summary: str, **fields: Any) -> Method:
         name,
         summary,
         lambda noise: Collapsed(noise=noise, name=name),
-        takes=is_mixture,
+        takes=fields.pop("takes", is_mixture),
         escalate=(
             (lambda sampler, dim: harder(sampler, dim, trajectories=2, target=0.95, warmup=2), 4),
             (lambda sampler, dim: harder(sampler, dim, trajectories=4, target=0.98, warmup=4), 8),
@@ -51,6 +54,7 @@ METHODS |= {
         _collapsed(
             "collapsed",
             "exact statistics integrated out, HMC; the default. Several parties: HMC over their sums too",
+            takes=is_mixture_or_has_density,
             fits=hmc_sampler,
             reference=False,
             parties=True,
@@ -61,6 +65,7 @@ METHODS |= {
             "Alparslan et al.'s MCMC-normalX, corrected: Wishart Metropolis-Hastings on every party's sums; no "
             "intercept",
             lambda noise: NormalX(),
+            takes=is_mixture_with_density,
             view=views.origin_parties("theta", "sigma2", "tau2", full_rank=True),
             parties=True,
             thin=20,
@@ -70,6 +75,7 @@ METHODS |= {
             "Alparslan et al.'s MCMC-fixedS: released sums of the features taken for exact; too narrow "
             "(docs/formulas.md#fixed-s); no intercept",
             lambda noise: FixedS(),
+            takes=is_mixture,
             view=views.origin_parties("theta", "sigma2"),
             parties=True,
             thin=20,
@@ -86,6 +92,7 @@ METHODS |= {
             "clt",
             "Alparslan et al.'s MCMC-B&S, corrected: the papers' Gibbs sampler over several parties; no intercept",
             lambda noise: Clt(),
+            takes=is_mixture,
             view=views.origin_parties("theta", "sigma2", "tau2"),
             parties=True,
             thin=20,

@@ -33,8 +33,10 @@ _STEPS, _SAME = 400, 3.0
 
 def can_look(problems: Any) -> bool:
     """Whether there may be such a mode: a conjugate regression with the heavy tails of Laplace noise."""
+    if not isinstance(problems.model, LinearRegression):
+        return False
     noise = mechanism_named(problems.mechanism)
-    return isinstance(problems.model, LinearRegression) and noise.closed_form and noise.exponential
+    return noise.closed_form and noise.exponential
 
 
 def look(problems: Any, draws: np.ndarray, codes: np.ndarray) -> np.ndarray:

@@ -183,6 +183,11 @@ class Mechanism:
         return self
 
     @property
+    def has_density(self) -> bool:
+        """Whether the density of the noise is written (`log_density_and_grad`)."""
+        return type(self).log_density_and_grad is not Mechanism.log_density_and_grad
+
+    @property
     def augmented(self) -> bool:
         """Whether there are mixing variances to draw."""
         return self.mixing not in (None, "point")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import jax
@@ -10,7 +9,7 @@ import numpy as np
 
 from dpjax.engine.problems import Problems, is_batched
 from dpjax.errors import InputError
-from dpjax.mechanisms import GAUSSIAN, LAPLACE, mechanism_named
+from dpjax.mechanisms.noise import Noise
 from dpjax.models import (
     FreeMoments,
     KnownCovariates,
@@ -20,6 +19,7 @@ from dpjax.models import (
     OwnPartySums,
     PartySums,
 )
+from dpjax.models.regression.party_layout import party_facts
 from dpjax.models.views import MOMENTS
 from dpjax.statistics.base import Statistic
 from dpjax.statistics.origin import OriginStatistic
@@ -73,8 +73,8 @@ def _origin_problems(z, n, scale, model, mechanism, statistic, exact, untruncate
     z = np.asarray(z, np.float64)
     scale = np.broadcast_to(np.asarray(scale, np.float64), z.shape)
     return party_problems(
-        z[:, None], np.asarray(n, np.float64)[:, None], scale[:, None], model, laplace=exponential_noise(mechanism),
-        squares=squares, exact=extend(exact), untruncated=extend(untruncated),
+        z[:, None], np.asarray(n, np.float64)[:, None], scale[:, None], model, mechanism, squares=squares,
+        exact=extend(exact), untruncated=extend(untruncated),
     )  # fmt: skip
 
 
@@ -83,8 +83,8 @@ def party_problems(
     n: Any,
     scale: Any,
     base: OriginRegression | LinearRegression | Any,
+    mechanism: Any,
     *,
-    laplace: Any,
     centre: Any = 0.0,
     half: Any = 1.0,
     present: Any = 1.0,
@@ -99,9 +99,9 @@ def party_problems(
         z: released entries `[T, J, D]`, every party in its own units; without an intercept x_i x_j (i <= j), x_i y
             and, with `squares`, y^2.
         n: records `[T, J]` or `[J]`.
-        scale: noise scales `[T, J, D]`, or what broadcasts to that (Laplace b, Gaussian standard deviation).
+        scale: noise scales `[T, J, D]`, or what broadcasts to that, each as its mechanism defines it.
         base: prior in common units, leaves with or without a leading axis T.
-        laplace: 1 where a party's noise is Laplace, 0 where it is Gaussian `[J]` or a number.
+        mechanism: name of the noise's mechanism, one for all or one for every party `[J]`.
         centre, half: of the parties' units in common ones `[J, q]` or a number.
         present: 0 where an entry is not released (z and scale are then ignored).
         squares: whether y^2 is among the entries of a regression without an intercept.
@@ -109,7 +109,7 @@ def party_problems(
         exact, untruncated: as of `Problems`, in the shape of z.
 
     Raises:
-        InputError: shapes that do not fit, or as `Problems` and `PartySums.create`.
+        InputError: shapes that do not fit, an unknown mechanism, or as `Problems` and `party_facts`.
     """
     z = np.asarray(z, np.float64)
     if z.ndim != 3:
@@ -124,25 +124,14 @@ def party_problems(
         complete = lambda x: x if x is None or x.shape[2] == size + 1 else pad(x, np.nan)
         exact, untruncated = complete(exact), complete(untruncated)
     z, scale = np.where(present > 0, z, 0.0), np.where(present > 0, scale, 1.0)
-    kind = OwnPartySums if own else PartySums
-    model = kind.create(base, n, laplace=laplace, centre=centre, half=half, present=present)
-    if not is_batched(base):
-        leaves = jax.tree.map(lambda x: np.broadcast_to(np.asarray(x), (count, *np.shape(x))), base)
-        model = dataclasses.replace(model, base=leaves)
+    names = np.asarray(mechanism, object)
+    if names.shape not in ((), (parties,)):
+        raise InputError(f"mechanism must be one name or one for each of {parties} parties; got {mechanism!r}")
+    noise = Noise.of(names[..., None] if names.ndim else names, scale, present)
+    model = (OwnPartySums if own else PartySums)(base, parties)
     flat: Any = lambda x: None if x is None else x.reshape(count, -1)
-    mechanism = (LAPLACE if np.any(laplace) else GAUSSIAN).kind
-    return Problems(flat(z), n.sum(1), flat(scale), model, mechanism, flat(exact), flat(untruncated))
-
-
-def exponential_noise(mechanism: str) -> float:
-    """1 for noise with Laplace's density and 0 for Gaussian noise, as `PartySums` takes it.
-
-    Raises:
-        InputError: another kind of noise, whose density that model does not know.
-    """
-    noise = mechanism_named(mechanism)
-    if not noise.closed_form:
-        raise InputError(
-            f"regressions without an intercept or of several parties are for laplace or gaussian noise; got {mechanism}"
-        )
-    return float(noise.exponential)
+    kinds = set(names.reshape(-1).tolist())
+    return Problems(
+        flat(z), n.sum(1), flat(scale), model, kinds.pop() if len(kinds) == 1 else None, flat(exact), flat(untruncated),
+        noise=jax.tree.map(flat, noise), facts=party_facts(base, n, centre, half),
+    )  # fmt: skip

@@ -90,7 +90,7 @@ def origin_parties(*reported: str, full_rank: bool = False) -> Callable[[Problem
             return "is for parties that share the law of their features"
         if isinstance(model, MatrixSums):
             return "is for noise that is independent over entries, not for Wishart noise"
-        p, fewest = np.shape(model.base.theta_mean)[-1], np.asarray(model.records).min()
+        p, fewest = np.shape(model.base.theta_mean)[-1], np.asarray(problems.facts.records).min()
         if full_rank and fewest < p:
             return f"needs at least {p} records in every party, as many as features; one has {fewest:g}"
         names = problems.model_template().parameter_names
@@ -113,7 +113,7 @@ def conjugate(problems: Problems) -> Problems | str:
 
 def all_released(problems: Problems) -> Problems | str:
     """As `conjugate`, of the released sums: all of them must be there."""
-    if isinstance(problems.model, PartySums) and not np.asarray(problems.model.present).all():
+    if isinstance(problems.model, PartySums) and not np.asarray(problems.noise.seen).all():
         return "needs the sum of squares of the target, which a party has not released"
     return conjugate(problems)
 

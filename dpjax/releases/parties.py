@@ -17,7 +17,6 @@ import numpy as np
 from jaxtyping import Float64
 
 from dpjax.errors import InputError
-from dpjax.mechanisms import GAUSSIAN, LAPLACE, MECHANISMS
 from dpjax.releases.release import Release
 from dpjax.statistics.base import Statistic
 from dpjax.statistics.origin import OriginStatistic
@@ -32,8 +31,8 @@ class Parties:
     """J releases in the form that a model takes.
 
     statistic: of all of them, in common units, for reports; z, scale: `[J, D]`, each in its own release's units, 0 and
-    1 where an entry is absent; present `[J, D]`; records `[J]`; laplace `[J]`; centre, half `[J, q]`: a party's units
-    in common ones.
+    1 where an entry is absent; present `[J, D]`; records `[J]`; mechanisms: names of the parties' noise; centre, half
+    `[J, q]`: a party's units in common ones.
     """
 
     statistic: RegressionStatistic
@@ -41,14 +40,9 @@ class Parties:
     scale: Float64[np.ndarray, "J D"]
     present: Float64[np.ndarray, "J D"]
     records: Float64[np.ndarray, " J"]
-    laplace: Float64[np.ndarray, " J"]
+    mechanisms: tuple[str, ...]
     centre: Float64[np.ndarray, "J q"]
     half: Float64[np.ndarray, "J q"]
-
-    @property
-    def mechanism(self) -> str:
-        """Name of the noise for `dpjax.engine.run.Problems`: Laplace as soon as one party's is."""
-        return (LAPLACE if self.laplace.any() else GAUSSIAN).kind
 
 
 def release_files(paths: Sequence[str | os.PathLike | Any] | str | os.PathLike) -> list[Path]:
@@ -102,9 +96,9 @@ def gather(releases: Sequence[Release]) -> Parties:
     """Put the releases of J parties together.
 
     Raises:
-        InputError: they are not of the same regression (target, features, intercept, scaled or not), their noise is
-            neither Laplace nor Gaussian, or two hold the same noisy sums (one release that is given twice would count
-            twice); the message names the party by its number, from 1.
+        InputError: they are not of the same regression (target, features, intercept, scaled or not), or two hold the
+            same noisy sums (one release that is given twice would count twice); the message names the party by its
+            number, from 1.
     """
     statistics = [_regression(one, number) for number, one in enumerate(releases, start=1)]
     first = statistics[0]
@@ -130,7 +124,7 @@ def gather(releases: Sequence[Release]) -> Parties:
     centre, half = _units(statistics, common)
     return Parties(
         statistic=common, z=z, scale=scale, present=present, records=np.array([float(one.records) for one in releases]),
-        laplace=np.array([float(MECHANISMS[one.mechanism].exponential) for one in releases]), centre=centre, half=half,
+        mechanisms=tuple(one.mechanism for one in releases), centre=centre, half=half,
     )  # fmt: skip
 
 
@@ -181,9 +175,6 @@ def _regression(release: Release, number: int) -> RegressionStatistic:
     statistic: Statistic = release.statistic
     if not isinstance(statistic, RegressionStatistic):
         raise InputError(f"several releases must be of a linear-regression; party {number} released {release.kind}")
-    noise = MECHANISMS[release.mechanism]
-    if noise.integer or not noise.closed_form:
-        raise InputError(f"party {number}: noise must be laplace or gaussian, got {release.mechanism!r}")
     return statistic
 
 

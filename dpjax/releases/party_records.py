@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64
 
+from dpjax.mechanisms import Mechanism, mechanism_named
 from dpjax.releases.parties import Parties
 
 #: Smallest eigenvalue of an estimated correlation matrix, and smallest variance beside the largest one.
@@ -24,7 +25,7 @@ class Party:
         noise: the covariance of their noise `[d, d]`.
         turn: map `[d, D]` from independent noise to them.
         scale: of that noise `[D]`, per record.
-        laplace: whether it is Laplace; else it is Gaussian.
+        law: of that noise.
         kept: places of the d entries among all D.
     """
 
@@ -33,7 +34,7 @@ class Party:
     noise: Float64[np.ndarray, "d d"]
     turn: Float64[np.ndarray, "d D"]
     scale: Float64[np.ndarray, " D"]
-    laplace: bool
+    law: Mechanism
     kept: Any
 
 
@@ -63,10 +64,10 @@ def party_of(parties: Parties, j: int, places) -> Party:
     kept = np.flatnonzero(parties.present[j] > 0)
     turn = turn[kept]
     scale = parties.scale[j] / n
-    laplace = bool(parties.laplace[j])
-    variance = scale**2 * (2.0 if laplace else 1.0) * (parties.present[j] > 0)
+    law = mechanism_named(parties.mechanisms[j])
+    variance = scale**2 * law.variance * (parties.present[j] > 0)
     entries = turn @ (parties.z[j] / n) + constant[kept]
-    return Party(n, entries, (turn * variance) @ turn.T, turn, scale, laplace, kept)
+    return Party(n, entries, (turn * variance) @ turn.T, turn, scale, law, kept)
 
 
 def moment_matrix(entries: np.ndarray, places, q: int) -> np.ndarray:
@@ -126,8 +127,7 @@ def simulated_entries(rng, count: int, party: Party, moments: np.ndarray, places
         full[:, 0, 1:] = average
         full[:, 1:, 1:] += average[:, :, None] * average[:, None]
     a, b = places
-    drawn = rng.laplace if party.laplace else rng.normal
-    noise = drawn(size=(count, len(party.scale))) * party.scale
+    noise = party.law.density.sample(rng, 1.0, (count, len(party.scale))) * party.scale
     return full[:, a, b][:, party.kept] - moments[a, b][party.kept] + noise @ party.turn.T
 
 

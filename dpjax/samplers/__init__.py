@@ -5,7 +5,7 @@ any of them as a `blackjax.base.SamplingAlgorithm(init, step)` of one chain, `fr
 into the engine.
 """
 
-from dpjax.samplers import collapsed, conjugate, counts, gibbs, party_gibbs, party_hmc
+from dpjax.samplers import collapsed, conjugate, counts, fixed_s, gibbs, party_clt, party_gibbs, party_hmc
 from dpjax.samplers.blackjax_algorithms import from_blackjax
 from dpjax.samplers.one_chain import as_blackjax, warm_up
 
@@ -18,9 +18,9 @@ SAMPLERS = {
     "conjugate": conjugate.Conjugate,
     "gibbs": gibbs.Gibbs,
     "normal-x": party_gibbs.NormalX,
-    "fixed-s": party_gibbs.FixedS,
-    "fixed-s-fast": party_gibbs.FixedSFast,
-    "clt": party_gibbs.Clt,
+    "fixed-s": fixed_s.FixedS,
+    "fixed-s-fast": fixed_s.FixedSFast,
+    "clt": party_clt.Clt,
 }
 
 __all__ = ["SAMPLERS", "as_blackjax", "collapsed", "conjugate", "from_blackjax", "gibbs", "warm_up"]

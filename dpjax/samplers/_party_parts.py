@@ -1,5 +1,5 @@
 """Releases of several parties as lanes, and the moves that Alparslan et al.'s samplers share (`party_gibbs`,
-`party_steps`)."""
+`fixed_s`, `party_clt`)."""
 
 from __future__ import annotations
 
@@ -38,25 +38,37 @@ class Released(NamedTuple):
     cross: Float[Array, "P N"]
     cross_scale: Float[Array, "P N"]
     cross_seen: Float[Array, "P N"]
-    laplace: Float[Array, " N"]
     n: Float[Array, " N"]
+    gram_noise: Any
+    cross_noise: Any
+
+    def gram_log_density(self, gram):
+        """log p(S^ | S) of every party up to a constant `[N]`; entries on or above the diagonal count once
+        (docs/formulas.md#party-triangle)."""
+        noise = steps.gram_noise.lanes(gram, self.gram, self.gram_scale, self.gram_seen)
+        return self.gram_noise.log_density_and_grad(noise)[0].sum((0, 1))
+
+    def cross_variance(self):
+        """Variances of the noise of z^, in squares of its scale `[p, N]`: where mixing variances start."""
+        return jnp.broadcast_to(self.cross_noise.variance(self.cross.dtype), self.cross.shape)
 
 
 def released_lanes(model: Any, observed: Any) -> Released:
     """The releases as matrices, from a `PartySums` through the origin."""
+    model = model.given(observed)
     z, scale = model.common_lanes(observed)
     dtype, p = z.dtype, model.base.p
     lanes = lambda x: fold(jnp.moveaxis(x.astype(dtype), 0, -2))
-    z, scale, seen = lanes(z), lanes(scale), lanes(model.present)
+    z, scale, noise = lanes(z), lanes(scale), model.released_lanes(observed)[2]
+    seen = noise.seen.astype(dtype)
     count = p * (p + 1) // 2
     upper = np.triu(np.ones((p, p)))[..., None]
     square = lambda x: steps.symmetric_lanes(x[:count], p)
     gram_seen = square(seen) * jnp.asarray(upper, dtype)
     rest = slice(count, count + p)
-    own = lambda x: x.astype(dtype).reshape(-1)
     return Released(
-        square(z * seen), square(scale), gram_seen, z[rest], scale[rest], seen[rest], own(model.laplace),
-        own(model.records),
+        square(z * seen), square(scale), gram_seen, z[rest], scale[rest], seen[rest],
+        model.records.astype(dtype).reshape(-1), noise.over(square), noise.over(lambda x: x[rest]),
     )  # fmt: skip
 
 
@@ -84,7 +96,7 @@ def check_model(model: Any, name: str, parameters: int | None = None) -> None:
 
 
 class Coefficients(NamedTuple):
-    """theta `[p, B]`, sigma2 `[B]`, width of sigma2's random walk `[B]`, Laplace mixing variances `[p, N]`."""
+    """theta `[p, B]`, sigma2 `[B]`, width of sigma2's random walk `[B]`, mixing variances of the noise `[p, N]`."""
 
     theta: Array
     sigma2: Array
@@ -149,7 +161,8 @@ def move_coefficients(
     """theta, sigma2 (random walk, refused at or below 0: docs/formulas.md#party-variance-walk) and w, given S; root,
     law: at the current state.
 
-    normals `[p + 1 + 3 p J, B]`, uniforms `[1 + p J, B]`; adapting: gain of the width's adaptation, 0 after warm-up.
+    normals, uniforms: as many as `coefficient_randoms`, `[.., B]`; adapting: gain of the width's adaptation, 0
+    after warm-up.
     """
     p, parties, dtype = model.base.p, model.parties, gram.dtype
     base, tied = prior_of(model, dtype)
@@ -176,15 +189,26 @@ def move_coefficients(
 
     def augment(_):
         root_now = steps.accept_lanes(repeat_lanes(taken, parties), there, root)
-        return steps.noise_scales_draw.lanes(
+        some, few = seen.cross_noise.randoms
+        own = normals[p + 1 :].reshape((2 + some) * p, -1)
+        noise = steps.cross_noise_draw.lanes(
             gram, gram_factor, root_now, repeat_lanes(theta, parties), repeat_lanes(sigma2, parties), state.scales,
-            seen.cross_scale, seen.cross, seen.cross_seen, normals[p + 1 :].reshape(3 * p, -1),
-            uniforms[1:].reshape(p, -1),
+            seen.cross_scale, seen.cross, seen.cross_seen, own[: 2 * p],
         )  # fmt: skip
+        return seen.cross_noise.update_lanes(noise, own[2 * p :], uniforms[1:].reshape(few * p, -1))
 
-    laplace = seen.laplace[None] > 0
-    scales = lax.cond(jnp.any(laplace), augment, lambda _: state.scales, None)
-    return Coefficients(theta, sigma2, width, jnp.where(laplace, scales, jnp.ones_like(scales)))
+    some_are = seen.cross_noise.augmented()
+    if some_are is not False:
+        scales = augment(None) if some_are is True else lax.cond(some_are, augment, lambda _: state.scales, None)
+    else:
+        scales = state.scales
+    return Coefficients(theta, sigma2, width, scales)
+
+
+def coefficient_randoms(seen: Released, p: int, parties: int) -> tuple[int, int]:
+    """Standard normals and uniforms that `move_coefficients` takes."""
+    some, few = seen.cross_noise.randoms
+    return p + 1 + (2 + some) * p * parties, 1 + few * p * parties
 
 
 def start_coefficients(model, seen: Released, gram, normals) -> Coefficients:
@@ -193,7 +217,7 @@ def start_coefficients(model, seen: Released, gram, normals) -> Coefficients:
     base, _ = prior_of(model, dtype)
     center = base.sigma2_scale / base.sigma2_shape
     sigma2 = center * jnp.exp(0.5 * normals[p])
-    scales = jnp.broadcast_to(1.0 + seen.laplace[None], seen.cross.shape)
+    scales = seen.cross_variance()
     root = root_of(seen, gram, repeat_lanes(sigma2, parties), scales)
     theta = theta_law(base, seen, gram, root, sigma2, parties).draw(normals[:p])
     return Coefficients(theta, sigma2, 0.5 * center, scales)

@@ -36,11 +36,12 @@ class Conjugate:
 
     def init_lanes(self, model: Model, observed: Observed, keys, chains: int) -> ConjugateState:
         work = observed.root_n_over_b.dtype
-        statistic = model.valid_lanes((observed.z / observed.n_over_b).astype(work))
+        statistic = model.given(observed).valid_lanes((observed.z / observed.n_over_b).astype(work))
         return ConjugateState(jnp.zeros((model.dim, observed.z.shape[-1]), work), statistic)
 
     def step_lanes(self, model: Model, observed: Observed, keys, state: ConjugateState):
         """One independent draw."""
+        model = model.given(observed)
         normals, uniforms = normals_and_uniforms_lanes(keys, *model.conjugate_randoms, state.statistic.dtype)
         n = observed.n.astype(state.statistic.dtype)
         position = model.conjugate_lanes(state.statistic, n, keys, normals, uniforms)

@@ -12,7 +12,6 @@ from jaxtyping import Array
 from dpjax.engine.sampler import Draw
 from dpjax.kernels import nig
 from dpjax.kernels import party_steps as steps
-from dpjax.kernels.augmentation import laplace_scales_from
 from dpjax.kernels.batching import repeat_lanes
 from dpjax.kernels.random import gamma_from
 from dpjax.kernels.streams import normals_and_uniforms_lanes
@@ -73,36 +72,35 @@ class Clt:
         first = start_coefficients(model, seen, gram, normals[: p + 1])
         wide = jnp.exp(0.5 * normals[p + 1])  # dispersed
         covariance = (base.psi + total(gram, parties)) * (wide / (base.nu + total(seen.n, parties)))[None, None]
-        laplace = fold(model.laplace.astype(dtype))[None]
-        scales = jnp.broadcast_to(1.0 + laplace, (model.entries, laplace.shape[-1]))
+        noise = model.released_lanes(observed)[2]
+        scales = jnp.broadcast_to(noise.variance(dtype), noise.seen.shape)
         return CltState(first.theta, first.sigma2, covariance, cholesky.lanes(covariance), scales)
 
     def step_lanes(self, model, observed, keys, state: CltState) -> CltState:
         """One iteration: sums of every party, Sigma_x, (theta, sigma2), mixing variances."""
         p, parties, size = model.base.p, model.parties, model.entries
+        model = model.given(observed)
         z, scale = model.common_lanes(observed)
         dtype = z.dtype
         flat = lambda x: fold(jnp.moveaxis(x.astype(dtype), 0, -2))
-        z, scale, present = flat(z), flat(scale), flat(model.present)
-        n_parties, laplace = fold(model.records.astype(dtype)), fold(model.laplace.astype(dtype))[None] > 0
-        sizes = [(3 * size * parties, size * parties), bartlett_randoms(p), (p + PROPOSALS, PROPOSALS + 1)]
+        z, scale, noise = flat(z), flat(scale), model.released_lanes(observed)[2]
+        n_parties, (some, few) = fold(model.records.astype(dtype)), noise.randoms
+        for_noise = ((2 + some) * size * parties, few * size * parties)
+        sizes = [for_noise, bartlett_randoms(p), (p + PROPOSALS, PROPOSALS + 1)]
         normals, uniforms = draw_numbers(keys, sizes, dtype)
-        for_sums = normals[0].reshape(3 * size, -1)
+        for_sums = normals[0].reshape((2 + some) * size, -1)
         c, g = steps.clt_moments.lanes(state.theta, state.sigma2, state.covariance, state.factor)
         s = steps.clt_draw.lanes(
             repeat_lanes(c, parties),
             repeat_lanes(g, parties),
             n_parties,
             state.scales * scale**2,
-            present,
+            noise.seen.astype(dtype),
             z,
             for_sums[: 2 * size],
         )
         s = steps.project_sums.lanes(s)
-        noise = (z - s) / scale
-        scales = jnp.maximum(
-            laplace_scales_from.lanes(noise, for_sums[2 * size :], uniforms[0].reshape(size, -1)), 1e-10
-        )
+        scales = noise.update_lanes((z - s) / scale, for_sums[2 * size :], uniforms[0].reshape(few * size, -1))
         sums, n = total(s, parties), total(n_parties, parties)
         count = p * (p + 1) // 2
         gram = steps.symmetric_lanes(sums[:count], p)
@@ -111,7 +109,7 @@ class Clt:
         theta, sigma2 = self._coefficients(
             base, gram, sums[count : count + p], sums[-1], n, state.theta, keys, normals[2], uniforms[2]
         )
-        return CltState(theta, sigma2, drawn.matrix, drawn.factor, jnp.where(laplace, scales, jnp.ones_like(scales)))
+        return CltState(theta, sigma2, drawn.matrix, drawn.factor, scales)
 
     def _coefficients(self, base, gram, cross, square, n, theta, keys, normals, uniforms):
         """theta and sigma2 given exact sums: jointly where the prior is conjugate, else sigma2 | theta, theta | it."""

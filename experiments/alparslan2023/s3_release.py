@@ -203,7 +203,7 @@ def infer(
         return fast(z, noise, levels, repetitions, options.draws, [*seed, 3])
     variances = np.repeat([level.theta_variance for level in levels], repetitions)
     base = prior_of(prior, variances, scale, conjugate=squares)
-    problems = party_problems(z, n, noise, base, laplace=0, squares=squares)
+    problems = party_problems(z, n, noise, base, "gaussian", squares=squares)
     run = run_method(
         method, problems, seed=int(np.random.default_rng([*seed, 1]).integers(2**31)), chains=options.chains,
         draws=options.draws, thin=options.thin, rerun=False, settings=dict(options.settings),

@@ -28,10 +28,13 @@ from jax import lax, random
 from run import machine, save
 
 from dpjax.engine.model import Observed
+from dpjax.mechanisms.noise import Noise
 from dpjax.models.regression.origin import OriginRegression
 from dpjax.models.regression.parties import PartySums
+from dpjax.models.regression.party_layout import party_facts
+from dpjax.samplers.fixed_s import FixedS
 from dpjax.samplers.party_clt import Clt
-from dpjax.samplers.party_gibbs import FixedS, NormalX
+from dpjax.samplers.party_gibbs import NormalX
 
 PARTIES = 4
 #: Features and lanes.
@@ -44,7 +47,7 @@ def problem(p: int, lanes: int, records: float = 5000.0, noise: float = 20.0):
     base = OriginRegression.create(p, theta_precision=float(p), psi=1.0, nu=p + 5.0, independent=True)
     present = np.ones((PARTIES, base.statistic_dim))
     present[:, -1] = 0
-    model = PartySums.create(base, np.full(PARTIES, records), laplace=0.0, present=present)
+    model = PartySums(base, PARTIES)
     rng = np.random.default_rng(p)
     x = rng.normal(size=(int(records), p)) * 0.5
     r = np.concatenate([x, (x @ rng.normal(size=p) / p + 0.2 * rng.normal(size=len(x)))[:, None]], axis=1)
@@ -53,7 +56,10 @@ def problem(p: int, lanes: int, records: float = 5000.0, noise: float = 20.0):
     scale = np.where(present > 0, noise, 1.0).reshape(-1)
     z = (np.tile(products[i, j], PARTIES) / noise + rng.normal(size=scale.shape)) * present.reshape(-1)
     n = np.full(1, PARTIES * records)
-    observed = Observed(z[:, None], n / scale[:, None], np.sqrt(n) / scale[:, None], n)
+    lanes_last = lambda tree: jax.tree.map(lambda x: np.asarray(x)[..., None], tree)
+    noise = lanes_last(Noise.of("gaussian", scale, present.reshape(-1)).in_units())
+    facts = lanes_last(party_facts(base, np.full(PARTIES, records)))
+    observed = Observed(z[:, None], n / scale[:, None], np.sqrt(n) / scale[:, None], n, noise, facts)
     spread = lambda a: jnp.broadcast_to(jnp.asarray(a, jnp.float32), (*np.shape(a)[:-1], lanes))
     return jax.tree.map(lambda a: spread(np.asarray(a)[..., None]), model), jax.tree.map(spread, observed)
 

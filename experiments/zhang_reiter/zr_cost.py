@@ -38,19 +38,25 @@ def costs(config: Config, said: Callable[[str], None]) -> list[dict[str, Any]]:
     import jax.numpy as jnp
 
     from dpjax.engine.model import Observed
+    from dpjax.mechanisms.noise import Noise
     from dpjax.models import PartySums
-    from dpjax.samplers.party_hmc import Arrow, PartyHmc, curvature_lanes, factor_lanes
+    from dpjax.models.regression.party_layout import party_facts
+    from dpjax.samplers.arrow import Arrow, curvature_lanes, factor_lanes
+    from dpjax.samplers.party_hmc import PartyHmc
 
     rows, n, lanes = [], float(config.high.records), config.chains
     for p in config.cost.features:
-        one = PartySums.create(prior_of(config.prior, p), np.array([n]), laplace=1.0)
+        prior = prior_of(config.prior, p)
+        facts = jax.tree.map(lambda x: jnp.asarray(x)[..., None], party_facts(prior, [n]))
+        one = PartySums(prior, 1)
         size, scale = one.entries, sensitivity(p) / config.epsilon
         on_lanes = lambda count, model: jax.tree.map(
             lambda x: jnp.broadcast_to(jnp.asarray(x)[..., None], (*jnp.shape(x), count)), model
         )
         at = one.prior_center()
         observed = Observed(
-            jnp.zeros((size, 1)), jnp.full((size, 1), n / scale), jnp.full((size, 1), n**0.5 / scale), jnp.full((1,), n)
+            jnp.zeros((size, 1)), jnp.full((size, 1), n / scale), jnp.full((size, 1), n**0.5 / scale),
+            jnp.full((1,), n), Noise.of("laplace", np.ones((size, 1))).in_units(), facts,
         )  # fmt: skip
         many = lambda x: jnp.broadcast_to(x, (*x.shape[:-1], lanes))
         seen, model = jax.tree.map(many, observed), on_lanes(lanes, one)
@@ -62,11 +68,11 @@ def costs(config: Config, said: Callable[[str], None]) -> list[dict[str, Any]]:
         @jax.jit
         def trajectory(model, seen, arrow, position, step, sampler=sampler):
             momentum = jnp.ones_like(position)
-            return sampler._propose_lanes(model, seen, arrow, position, momentum, step, STEPS)
+            return sampler._propose_lanes(model.given(seen), seen, arrow, position, momentum, step, STEPS)
 
         @jax.jit
         def gradient(model, seen, position):
-            density = lambda i, x: x + 1e-6 * model.log_density_and_grad_lanes(x, None, seen)[1]
+            density = lambda i, x: x + 1e-6 * model.given(seen).log_density_and_grad_lanes(x, None, seen)[1]
             return jax.lax.fori_loop(0, STEPS + 1, density, position)
 
         row = {
@@ -83,7 +89,7 @@ def costs(config: Config, said: Callable[[str], None]) -> list[dict[str, Any]]:
 
             @jax.jit
             def metric(model, observed, position):
-                inner, latent, across = curvature_lanes(model, observed, position)
+                inner, latent, across = curvature_lanes(model.given(observed), observed, position)
                 identity = jnp.eye(latent.shape[0], dtype=latent.dtype)[..., None]
                 return factor_lanes(model, inner + identity, latent + identity, across)
 

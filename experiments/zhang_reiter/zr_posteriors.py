@@ -51,7 +51,7 @@ def problems_of(
     half[0, p] = y_bound
     return party_problems(
         np.stack([z for z, _ in found])[:, None], np.asarray(records, np.float64)[:, None], found[0][1],
-        prior_of(config.prior, p), laplace=1.0, half=half,
+        prior_of(config.prior, p), "laplace", half=half,
     )  # fmt: skip
 
 

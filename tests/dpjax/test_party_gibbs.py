@@ -12,21 +12,24 @@ import pytest
 from scipy import stats
 
 from dpjax.engine.model import Observed
-from dpjax.engine.problems import Problems
 from dpjax.engine.run import run_chains
 from dpjax.errors import InputError
 from dpjax.inference.methods import METHODS
 from dpjax.kernels import psd
 from dpjax.kernels.batching import repeat_lanes
 from dpjax.kernels.order import origin_places
+from dpjax.mechanisms import LAPLACE
+from dpjax.mechanisms.noise import Noise
 from dpjax.models.problems import party_problems
 from dpjax.models.regression.linear import LinearRegression
 from dpjax.models.regression.origin import OriginRegression
 from dpjax.models.regression.parties import PartySums
-from dpjax.samplers import party_gibbs
+from dpjax.models.regression.party_layout import party_facts
+from dpjax.samplers import fixed_s, party_gibbs
 from dpjax.samplers._party_parts import Coefficients, fold, log_marginal, released_lanes, root_of, theta_law
+from dpjax.samplers.fixed_s import FixedS, FixedSFast
 from dpjax.samplers.party_clt import Clt
-from dpjax.samplers.party_gibbs import FixedS, FixedSFast, NormalX
+from dpjax.samplers.party_gibbs import NormalX
 
 GRAM, CROSS, SQUARE = np.array([[1030.0, 210.0], [210.0, 980.0]]), np.array([470.0, -170.0]), 315.0
 NOISE, RECORDS = 20.0, 1000
@@ -43,11 +46,11 @@ def joint_draw(independent, lanes, seed=0):
         p, theta_mean=[0.3, -0.2], theta_precision=[[4.0, 1.0], [1.0, 3.0]], sigma2_shape=6.0, sigma2_scale=2.0,
         psi=[[4.0, 1.0], [1.0, 3.0]], nu=9.0, independent=independent,
     )  # fmt: skip
-    laplace = np.array([1.0, 0.0, 1.0])
+    noise = np.array(["laplace", "gaussian", "laplace"], object)
     present = np.ones((parties, 6))
     present[:, -1], present[0, 3], present[1, 1] = 0, 0, 0
     half = np.array([[1.0, 1.0, 1.0], [2.0, 0.5, 1.5], [1.0, 3.0, 0.7]])
-    model = PartySums.create(base, RECORDS_BY_PARTY, laplace=laplace, present=present, half=half)
+    model, facts = PartySums(base, parties), party_facts(base, RECORDS_BY_PARTY, half=half)
     psi, precision = np.asarray(base.psi, float), np.asarray(base.theta_precision, float)
     sigma2 = 2.0 / rng.gamma(6.0, size=lanes)
     root = np.linalg.cholesky(np.linalg.inv(precision))
@@ -64,22 +67,26 @@ def joint_draw(independent, lanes, seed=0):
         y = np.einsum("lnj,lj->ln", x, theta) + np.sqrt(sigma2)[:, None] * rng.normal(size=(lanes, n))
         r = np.concatenate([x, y[..., None]], axis=-1)
         sums = np.einsum("lni,lnj->lij", r, r)
-        w = rng.exponential(2.0, size=(lanes, 6)) if laplace[k] else np.ones((lanes, 6))
-        noise = np.sqrt(w) * rng.normal(size=(lanes, 6)) * scale[k]
+        w = rng.exponential(2.0, size=(lanes, 6)) if noise[k] == "laplace" else np.ones((lanes, 6))
+        e = np.sqrt(w) * rng.normal(size=(lanes, 6)) * scale[k]
         # released in the party's own units
-        z.append((sums[:, i, j] / (half[k][i] * half[k][j]) + noise) / scale[k] * present[k])
+        z.append((sums[:, i, j] / (half[k][i] * half[k][j]) + e) / scale[k] * present[k])
         grams.append(sums[:, :p, :p])
         scales.append(w[:, 3:5])
     z = np.concatenate(z, axis=1).T
     n = np.full(lanes, RECORDS_BY_PARTY.sum())
     flat = np.where(present > 0, scale, 1.0).reshape(-1)[:, None]
-    observed = Observed(*(jnp.asarray(x, jnp.float32) for x in (z, n / flat, np.sqrt(n) / flat, n)))
+    spread = lambda tree: jax.tree.map(
+        lambda x: jnp.broadcast_to(jnp.asarray(x)[..., None], (*np.shape(x), lanes)), tree
+    )
+    law = jax.tree.map(lambda x: x.reshape(-1), Noise.of(noise[:, None], scale, present).in_units())
+    numbers = (jnp.asarray(x, jnp.float32) for x in (z, n / flat, np.sqrt(n) / flat, n))
+    observed = Observed(*numbers, *jax.tree.map(lambda x: x.astype(jnp.float32), spread((law, facts))))
     gram = np.stack(grams).transpose(2, 3, 0, 1)
     scales = np.stack(scales).transpose(2, 0, 1)
     f32 = lambda x: jnp.asarray(x, jnp.float32)
     coefficients = Coefficients(f32(theta.T), f32(sigma2), jnp.full(lanes, 0.2, jnp.float32), fold(f32(scales)))
-    model = jax.tree.map(lambda x: jnp.broadcast_to(x[..., None], (*x.shape, lanes)), model)
-    return model, observed, coefficients, fold(f32(gram)), f32(cov.transpose(1, 2, 0))
+    return spread(model), observed, coefficients, fold(f32(gram)), f32(cov.transpose(1, 2, 0))
 
 
 @pytest.mark.slow
@@ -124,7 +131,7 @@ def functionals(model, observed, coefficients, gram, covariance=None):
         theta[0] * theta[1],
         np.log(sigma2),
         np.sqrt(sigma2),
-        np.log(coefficients.scales[:, seen.laplace > 0]),
+        np.log(coefficients.scales[:, seen.cross_noise.code[0] == seen.cross_noise.laws.index(LAPLACE)]),
     ]
     rows += [
         white**2,
@@ -183,7 +190,7 @@ def test_fixed_s_keeps_the_joint_law(independent):
     """Given the true S, theta, sigma2 and the mixing variances have their posterior."""
     lanes = 40_000
     model, observed, coefficients, gram, _ = joint_draw(independent, lanes, seed=1)
-    state = party_gibbs.FixedState(gram, psd.square_root.lanes(gram), coefficients)
+    state = fixed_s.FixedState(gram, psd.square_root.lanes(gram), coefficients)
     sampler, still = FixedS(), jnp.zeros((), jnp.float32)
     step = lambda keys, carry: sampler.step_lanes(model, observed, keys, carry, still)[0]
     end = iterated(step, threefry(lanes), state, 6)
@@ -227,11 +234,10 @@ def problem(reports=None, square=False):
     base = OriginRegression.create(
         2, theta_precision=1 / 38, sigma2_shape=20.0, sigma2_scale=0.5, psi=1.0, nu=3.0, independent=True
     )
-    present = np.array([[1.0, 1, 1, 1, 1, square]])
-    model = replace(PartySums.create(base, [float(RECORDS)], laplace=0.0, present=present), reports=reports)
-    z = np.array([[*GRAM[np.triu_indices(2)], *CROSS, SQUARE * square]])
-    scale = np.array([[NOISE] * 5 + [NOISE if square else 1.0]])
-    return Problems(z=z, n=np.array([float(RECORDS)]), scale=scale, model=model, mechanism="gaussian")
+    present = np.array([1.0, 1, 1, 1, 1, square])
+    z = np.array([*GRAM[np.triu_indices(2)], *CROSS, SQUARE])
+    made = party_problems(z[None, None], [float(RECORDS)], NOISE, base, "gaussian", present=present)
+    return replace(made, model=replace(made.model, reports=reports))
 
 
 def posterior(sampler, problems, draws=1000, chains=64, seed=1):
@@ -264,7 +270,7 @@ z = np.broadcast_to(np.array([99.0, 1, 1, 1, 99, 1, 1, 99, 1, 99, 50, 50, 50, 50
 base = OriginRegression.create(
     4, theta_mean=np.zeros(4), theta_precision=np.eye(4), sigma2_shape=3.0, sigma2_scale=1.0, psi=np.eye(4), nu=9.0
 )
-problems = party_problems(z, np.full((100, 10), 300.0), np.full(z.shape, 5.0), base, laplace=0, squares=False)
+problems = party_problems(z, np.full((100, 10), 300.0), np.full(z.shape, 5.0), base, "gaussian", squares=False)
 run = run_method("fixed-s", problems, seed=1, chains=2, draws=4, thin=1, rerun=False, settings={"burn_in": 4})
 assert np.isfinite(run.draws).all()
 """
@@ -319,12 +325,9 @@ def test_many_records_and_laplace_noise_in_64_bits():
     n, truth = np.array([1e6, 2e6]), np.array([0.5, -0.3])
     present = np.ones((2, 6))
     present[:, -1] = 0
-    model = PartySums.create(base, n, laplace=1.0, present=present)
     gram = np.array([[0.3, 0.1], [0.1, 0.2]])
     one = np.array([*gram[np.triu_indices(2)], *(gram @ truth), 0.0])
-    problems = Problems(
-        np.concatenate([k * one for k in n])[None], n.sum()[None], np.full((1, 12), 5.0), model, "laplace"
-    )
+    problems = party_problems(n[None, :, None] * one, n, 5.0, base, "laplace", present=present)
     draws, _ = posterior(NormalX(burn_in=600), problems, draws=400, chains=8)
     sigma2 = draws[..., 2].mean()
     sd = np.sqrt(sigma2 / n.sum() * np.diag(np.linalg.inv(gram)))
@@ -334,14 +337,13 @@ def test_many_records_and_laplace_noise_in_64_bits():
 
 def test_wrong_use_is_refused():
     base = LinearRegression.s0(1)
-    model = PartySums.create(base, [100.0], laplace=0.0)
-    wrong = Problems(np.ones((1, 5)), np.array([100.0]), np.ones((1, 5)), model, "gaussian")
+    wrong = party_problems(np.ones((1, 1, 5)), [100.0], 1.0, base, "gaussian")
     for sampler in (NormalX(), FixedS(), FixedSFast(), Clt()):
         with pytest.raises(InputError, match="intercept"):
             run_chains(sampler, wrong, seed=0, chains=2, draws=20)
     with pytest.raises(InputError, match="theta"):
         run_chains(FixedS(), problem(), seed=0, chains=2, draws=20)
-    few = party_problems(np.ones((1, 2, 6)), [2.0, 1.0], 1.0, OriginRegression.create(2), laplace=0)
+    few = party_problems(np.ones((1, 2, 6)), [2.0, 1.0], 1.0, OriginRegression.create(2), "gaussian")
     with pytest.raises(InputError, match="at least 2 records"):
         METHODS["normal-x"].check(few)
     METHODS["collapsed"].check(few), METHODS["clt"].check(few)

@@ -15,7 +15,8 @@ from dpjax.inference.run_method import run_method
 from dpjax.mechanisms.matrix import InverseWishart, Wishart
 from dpjax.models import LinearRegression, OriginRegression
 from dpjax.models.problems import party_problems
-from dpjax.samplers.party_hmc import PartyHmc, curvature_lanes, factor_lanes, force_lanes, velocity_lanes
+from dpjax.samplers.arrow import curvature_lanes, factor_lanes, force_lanes, velocity_lanes
+from dpjax.samplers.party_hmc import PartyHmc
 from tests.oracles import parties as oracle
 
 COMMON = {"theta_mean": 0.4, "theta_precision": 1.2, "sigma2_shape": 8.0, "sigma2_scale": 2.0}
@@ -74,7 +75,9 @@ def test_two_parties_of_unlike_noise_units_and_size():
                     log = log + law.logpdf(z[j, d], gram[:, a, b], scale[j, d])
         return log
 
-    problems = party_problems(z[None], [1.0, 6.0], scale[None], ORIGIN, laplace=[1, 0], half=half, present=present)
+    problems = party_problems(
+        z[None], [1.0, 6.0], scale[None], ORIGIN, ["laplace", "gaussian"], half=half, present=present
+    )
     run = run_method("collapsed", problems, **SETTINGS)
     assert run.names == ("theta[1]", "theta[2]", "sigma2", "tau2[1,1]", "tau2[2,1]", "tau2[2,2]")
     _close(run, _exact(ORIGIN, log_noise, (1, 6)))
@@ -97,7 +100,7 @@ def test_parties_with_an_intercept_and_own_centres():
             log = log + sum(law.logpdf(z[j, d], gram[:, a, b], scale[j, d]) for d, (a, b) in enumerate(places))
         return log
 
-    problems = party_problems(z[None], [5.0, 3.0], scale[None], base, laplace=[0, 1], half=half, centre=centre)
+    problems = party_problems(z[None], [5.0, 3.0], scale[None], base, ["gaussian", "laplace"], half=half, centre=centre)
     _close(run_method("collapsed", problems, **SETTINGS), _exact(base, log_noise, (5, 3)))
 
 
@@ -127,7 +130,7 @@ def test_released_sums_of_a_thousand_records():
     """The fixed release of the acceptance list. Exact by importance sampling of S and sigma2, theta integrated out."""
     base = OriginRegression.create(2, theta_precision=1 / 38, independent=True, psi=1.0, nu=3.0)
     z = np.array([1030.0, 210.0, 980.0, 470.0, -170.0])
-    problems = party_problems(z[None, None], [1000.0], 20.0, base, laplace=0, squares=False)
+    problems = party_problems(z[None, None], [1000.0], 20.0, base, "gaussian", squares=False)
     run = run_method("collapsed", problems, **SETTINGS)
     rng = np.random.default_rng(0)
     count = 200_000
@@ -156,10 +159,10 @@ def test_released_sums_of_a_thousand_records():
 def test_the_arrow_is_the_metric():
     """M^{-1/2}' M M^{-1/2} = I with M written out from the whole Jacobian; two parties, two chains of two problems."""
     rng = np.random.default_rng(1)
-    problems = party_problems(rng.normal(size=(2, 2, 6)) * 5, [30.0, 60.0], 3.0, ORIGIN, laplace=[1, 0])
+    problems = party_problems(rng.normal(size=(2, 2, 6)) * 5, [30.0, 60.0], 3.0, ORIGIN, ["laplace", "gaussian"])
     last = lambda x: jnp.moveaxis(jnp.asarray(x, jnp.float32), 0, -1)
-    lanes = jax.tree.map(last, (problems.model, problems.observed()))
-    model, observed = lanes
+    model, observed = jax.tree.map(last, (problems.batched_model(), problems.observed()))
+    lanes = model, observed = model.given(observed), observed
     x = jnp.asarray(rng.normal(size=(model.dim, 2)) * 0.3, jnp.float32)
     inner, latent, across = curvature_lanes(model, observed, x)
     eye = jnp.eye(6, dtype=jnp.float32)[..., None]
@@ -204,7 +207,7 @@ def test_64_bits_where_sums_dwarf_the_noise():
     """Such sums are formed in 64 bits: the posterior does not widen."""
     base = OriginRegression.create(1, psi=1.0, nu=5.0)
     sums = np.array([[[1e6, 5e5, 3.5e5]]])
-    fine, rough = (party_problems(sums, [1e6], scale, base, laplace=0) for scale in (1.0, 1e3))
+    fine, rough = (party_problems(sums, [1e6], scale, base, "gaussian") for scale in (1.0, 1e3))
     assert METHODS["collapsed"].check(fine).float64 and not METHODS["collapsed"].check(rough).float64
     run = run_method("collapsed", fine, chains=4, draws=500, seed=1)
     sd = np.sqrt(1e-6 * 0.1)  # of theta given 10^6 records with x^2 of mean 1, residual variance .1

@@ -65,7 +65,7 @@ def several(own):
     gathered = gather([release("regression"), release("regression-other")])
     return party_problems(
         gathered.z[None], gathered.records[None], gathered.scale[None],
-        inferred_model(gathered.statistic, CONJUGATE, "collapsed", conjugate=True), laplace=gathered.laplace,
+        inferred_model(gathered.statistic, CONJUGATE, "collapsed", conjugate=True), gathered.mechanisms,
         centre=gathered.centre, half=gathered.half, present=gathered.present, own=own,
     )  # fmt: skip
 

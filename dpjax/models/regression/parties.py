@@ -7,7 +7,7 @@ Records (x, y) of all parties are N(m, G G') with the parameters of `base`: a `L
 with A lower triangular, A_ij ~ N(0, 1) below the diagonal and A_ii^2 ~ chi2 with n - i degrees of freedom (i from 1);
 through the origin second = G A A' G' with n + 1 - i. Where there are fewer records than variables the columns without
 degrees of freedom are 0: the singular Wishart law. v and A are latent, so that given the parameters and them the sums
-are exact, and the released entries are these plus noise, Laplace or Gaussian by party. One evaluation costs O(J q^3).
+are exact, and the released entries are these plus noise, each of its own law. One evaluation costs O(J q^3).
 
 Position: (phi of `base` [P0]; for every party (v [q], with an intercept,) h [q], a [q (q - 1) / 2]), q = p + 1,
 A_ij = a, A_ii = sqrt(k_i) exp(h_i / sqrt(2 k_i)), k_i the degrees of freedom, so that h is about standard normal for
@@ -17,24 +17,20 @@ Lanes of parties: parties j of lanes b lie at j B + b.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from dpjax.engine.lane_model import LaneModel
 from dpjax.engine.model import Observed
-from dpjax.errors import InputError
-from dpjax.kernels.batching import repeat_lanes, split_lanes
 from dpjax.kernels.coordinates import pull_lower_lanes
 from dpjax.kernels.order import below_diagonal, origin_places, pairs
 from dpjax.kernels.symmetric import diagonal_lanes, gram_lanes, matmul_lanes, matvec_lanes, matvec_transposed_lanes
-from dpjax.models.regression.linear import LinearRegression
 from dpjax.models.regression.origin import OriginRegression
 from dpjax.models.regression.party_conjugate import moments_lanes, pooled_lanes, refresh_lanes
+from dpjax.models.regression.party_layout import PartyFacts, PartyLayout
 from dpjax.models.regression.simulation import entries, record_sums
 
 #: The sums are formed in 64 bits from this many noise scales on: in 32 they would be off by a share of the noise.
@@ -43,163 +39,10 @@ MOST_FLOAT32 = 3e4
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class PartySums(LaneModel):
-    """Prior `base` and, by party, records `[J]`, centre and half `[J, q]` of its units in those of `base`, laplace
-    `[J]` (1: Laplace, 0: Gaussian noise) and present `[J, D]` (0: not released).
+class PartySums(PartyLayout):
+    """The densities over a `PartyLayout`: sums, their noise, gradients, the conjugate update and simulation."""
 
-    reports (static): the parameters that a method reports; None: all of `base`.
-    """
-
-    base: OriginRegression | LinearRegression | Any
-    records: Any
-    centre: Any
-    half: Any
-    laplace: Any
-    present: Any
-    reports: tuple[str, ...] | None = field(default=None, metadata={"static": True})
-
-    kind = "linear-regression"
-    predicts_sums = False
-    #: Precision goes by the sums in noise scales (`MOST_FLOAT32`), not by the number of records.
-    float64_above = float("inf")
-
-    @classmethod
-    def create(
-        cls, base: OriginRegression | LinearRegression, records: Any, *, laplace: Any, centre: Any = 0.0,
-        half: Any = 1.0, present: Any = 1.0,
-    ) -> PartySums:  # fmt: skip
-        """Build and check, for one problem or T of them.
-
-        Args:
-            base: prior in common units; for T problems every leaf has a leading axis T.
-            records: numbers of records `[J]` or `[T, J]`.
-            laplace: whether a party's noise is Laplace, `[J]` or a scalar.
-            centre, half: of the parties' units, `[J, q]` or scalars.
-            present: whether an entry is released, `[J, D]` or a scalar.
-
-        Raises:
-            InputError: fewer than one record, half not above 0, or a centre that is not 0 without an intercept.
-        """
-        q, size = base.psi.shape[-1] + 1, base.statistic_dim if base.psi.ndim == 2 else _one(base).statistic_dim
-        n = np.asarray(records, np.float64)
-        if n.ndim not in (1, 2) or not (np.isfinite(n).all() and (n >= 1).all()):
-            raise InputError("records must be at least 1 in every party")
-        shapes: dict[str, tuple[Any, tuple[int, ...]]] = {
-            "centre": (centre, (q,)), "half": (half, (q,)), "laplace": (laplace, ()), "present": (present, (size,))
-        }  # fmt: skip
-        leaves = {
-            name: np.broadcast_to(np.asarray(value, np.float64), (*n.shape, *rest))
-            for name, (value, rest) in shapes.items()
-        }
-        if not (leaves["half"] > 0).all():
-            raise InputError("half must be above 0 in every party")
-        if isinstance(base, OriginRegression) and leaves["centre"].any():
-            raise InputError("centre must be 0: without an intercept variables are scaled and not moved")
-        dtype = base.psi.dtype
-        numbers: Any = {name: jnp.asarray(x, dtype) for name, x in leaves.items()}
-        return cls(base, jnp.asarray(n, dtype), **numbers)
-
-    # ---- sizes and names -----------------------------------------------------------------------------------
-    @property
-    def p(self) -> int:
-        return self.base.p
-
-    @property
-    def intercept(self) -> bool:
-        return not isinstance(self.base, OriginRegression)
-
-    @property
-    def parties(self) -> int:
-        return self.records.shape[0]
-
-    @property
-    def entries(self) -> int:
-        """D, the entries of one party's statistic."""
-        return self.base.statistic_dim
-
-    @property
-    def latent_dim(self) -> int:
-        """Latent variables of one party: as many as entries."""
-        return self.base.statistic_dim
-
-    @property
-    def shared_dim(self) -> int:
-        """Coordinates that all parties share."""
-        return self.base.dim
-
-    @property
-    def features_dim(self) -> int:
-        """Coordinates of the law of one party's features, where that is its own; they come before its latent ones."""
-        return 0
-
-    @property
-    def own_dim(self) -> int:
-        """Coordinates that are one party's own."""
-        return self.features_dim + self.latent_dim
-
-    @property
-    def dim(self) -> int:
-        return self.shared_dim + self.parties * self.own_dim
-
-    @property
-    def statistic_dim(self) -> int:
-        return self.parties * self.entries
-
-    @property
-    def parameter_names(self) -> tuple[str, ...]:
-        return self.base.parameter_names if self.reports is None else self.reports
-
-    def as_dict(self) -> dict[str, Any]:
-        return self.base.as_dict()
-
-    def select_lanes(self, parameters: Float[Array, "K B"]) -> Float[Array, "K2 B"]:
-        """Of all parameters of `base` those that are reported."""
-        if self.reports is None:
-            return parameters
-        known = self.base.parameter_names
-        return jnp.stack([parameters[known.index(name)] for name in self.reports])
-
-    # ---- parties as lanes ------------------------------------------------------------------------------------
-    def by_party(self, x: Float[Array, "JN B"], size: int) -> Float[Array, "N JB"]:
-        """Stacked vectors of the parties `[J * size, B]` as lanes `[size, J * B]`."""
-        return jnp.swapaxes(x.reshape(self.parties, size, -1), 0, 1).reshape(size, -1)
-
-    def stacked(self, x: Float[Array, "N JB"]) -> Float[Array, "JN B"]:
-        size = x.shape[0]
-        return jnp.swapaxes(x.reshape(size, self.parties, -1), 0, 1).reshape(self.parties * size, -1)
-
-    def to_parties(self, x):
-        """The same for every party: `[..., B]` as `[..., J * B]`."""
-        return repeat_lanes(x, self.parties)
-
-    def over_parties(self, x):
-        """Sum over parties, `[..., J * B]` to `[..., B]`."""
-        return split_lanes(x, self.parties).sum(-2)
-
-    def freedom(self, dtype):
-        """Degrees of freedom k of A_ii^2, not below 0, whether there are any (1 or 0), and sqrt(2 k), 1 where there are
-        none; each `[q, J * B]`."""
-        first = 1 if self.intercept else 0
-        lost = np.arange(first, self.p + 1 + first, dtype=dtype)[:, None]
-        k = jnp.maximum(self.records.astype(dtype).reshape(1, -1) - jnp.asarray(lost, dtype), 0.0)
-        return k, (k > 0).astype(dtype), jnp.sqrt(2.0 * jnp.maximum(k, 0.5))
-
-    def own_lanes(self, x):
-        """Coordinates of every party's features `[F, J * B]` and its latent variables `[L, J * B]`."""
-        own = self.by_party(x[self.shared_dim :], self.own_dim)
-        return own[: self.features_dim], own[self.features_dim :]
-
-    def with_latent_lanes(self, x, latent):
-        """The position x with these latent variables `[L, J * B]`."""
-        own = jnp.concatenate([self.own_lanes(x)[0], latent])
-        return jnp.concatenate([x[: self.shared_dim], self.stacked(own)])
-
-    def split(self, latent):
-        """v `[q, J * B]` (of length 0 through the origin), h `[q, J * B]` and a of every party."""
-        q = self.p + 1
-        start = q if self.intercept else 0
-        return latent[:start], latent[start : start + q], latent[start + q :]
-
+    # ---- sums ------------------------------------------------------------------------------------------------
     def _bartlett(self, latent):
         """A `[q, q, J * B]` and its diagonal `[q, J * B]`."""
         q, dtype = self.p + 1, latent.dtype
@@ -227,7 +70,8 @@ class PartySums(LaneModel):
 
     def units_lanes(self, dtype):
         """Centre and half of every party `[q, J * B]`."""
-        return (jnp.swapaxes(x.astype(dtype), 0, 1).reshape(self.p + 1, -1) for x in (self.centre, self.half))
+        units = (self.facts.centre, self.facts.half)
+        return (jnp.swapaxes(x.astype(dtype), 0, 1).reshape(self.p + 1, -1) for x in units)
 
     def sums_lanes(self, x: Float[Array, "P B"]) -> Float[Array, "D JB"]:
         """Entries of the exact sums, in every party's units."""
@@ -266,20 +110,20 @@ class PartySums(LaneModel):
 
     # ---- densities -------------------------------------------------------------------------------------------
     def released_lanes(self, observed: Observed):
-        """z in noise scales, the inverse of the scale and whether the entry is there, each `[D, J * B]`."""
+        """z in noise scales, the inverse of the scale, each `[D, J * B]`, and the entries' noise, in the same order."""
         inverse = observed.n_over_b / observed.n[None]
-        present = jnp.moveaxis(self.present, 1, 0).reshape(self.entries, -1)
-        return self.by_party(observed.z, self.entries), self.by_party(inverse, self.entries), present
+        own = lambda x: self.by_party(x, x.shape[0] // self.parties)
+        return own(observed.z), own(inverse), jax.tree.map(own, observed.noise)
 
     def information_lanes(self, x, observed: Observed):
         """Root of the information that an entry's noise leaves about the exact sum `[D, J * B]`: 1 / scale."""
-        _, inverse, present = self.released_lanes(observed)
-        return (inverse * present.astype(inverse.dtype)).astype(x.dtype)
+        _, inverse, noise = self.released_lanes(observed)
+        return (inverse * noise.seen.astype(inverse.dtype)).astype(x.dtype)
 
     def noise_lanes(self, x, observed: Observed):
         """(released - exact) / scale of every entry, 0 where it is absent `[D, J * B]`."""
-        z, inverse, present = self.released_lanes(observed)
-        return ((z - self.sums_lanes(x) * inverse) * present.astype(z.dtype)).astype(x.dtype)
+        z, inverse, noise = self.released_lanes(observed)
+        return ((z - self.sums_lanes(x) * inverse) * noise.seen.astype(z.dtype)).astype(x.dtype)
 
     def _latent_log_density(self, latent, dtype):
         """Sum over parties of the log density of the latent variables `[B]`, and its derivative `[D, J * B]`."""
@@ -304,17 +148,15 @@ class PartySums(LaneModel):
     def log_noise_and_grad_lanes(self, sums, observed: Observed, cooling):
         """log density of the released entries given the exact sums, over parties `[B]`, and its derivative by the sums.
 
-        cooling: None, or `[B]`: with Gaussian noise that is wider by this factor (twice the variance where it is
-        Laplace), for the search of the mode.
+        cooling: None, or `[B]`: with Gaussian noise of the same variance that is wider by this factor, for the search
+        of the mode.
         """
-        z, inverse, present = self.released_lanes(observed)
-        e = (z - sums * inverse) * present.astype(z.dtype)
-        laplace = self.laplace.reshape(1, -1).astype(e.dtype)
+        z, inverse, noise = self.released_lanes(observed)
+        e = (z - sums * inverse) * noise.seen.astype(z.dtype)
         if cooling is None:
-            value = jnp.where(laplace > 0, -jnp.abs(e), -0.5 * e * e)
-            by_e = jnp.where(laplace > 0, -jnp.sign(e), -e)
+            value, by_e = noise.log_density_and_grad(e)
         else:
-            variance = (1.0 + laplace) * self.to_parties(cooling.astype(e.dtype))[None] ** 2
+            variance = noise.variance(e.dtype) * self.to_parties(cooling.astype(e.dtype))[None] ** 2
             value, by_e = -0.5 * e * e / variance, -e / variance
         return self.over_parties(value.sum(0)), -by_e * inverse
 
@@ -368,9 +210,6 @@ class PartySums(LaneModel):
         own = jnp.concatenate([by_theta, by_log_s2[None], pull_lower_lanes(by_lower, unit_lower, ell)])
         return base.position_of_mean_lanes(by_mean) + jnp.pad(own, ((at, 0), (0, 0)))
 
-    def report_lanes(self, x):
-        return self.select_lanes(self.base.report_lanes(x[: self.base.dim]))
-
     # ---- other samplers' view --------------------------------------------------------------------------------
     def common_lanes(self, observed: Observed):
         """Released entries and noise scales `[J, D, B]` in the units of `base`; through the origin only."""
@@ -423,7 +262,11 @@ class PartySums(LaneModel):
         return jnp.concatenate([first, jnp.zeros(self.parties * self.latent_dim, first.dtype)])
 
     def simulate(self, key: PRNGKeyArray, phi, n):
-        """Exact sums of all parties `[J * D]`, drawn without records; n records in all, shared as `records` are."""
+        """Exact sums of all parties `[J * D]`, drawn without records; n records in all, shared as those of `facts` are;
+        evenly, and in the units of `base`, where there are none."""
+        shape = (self.parties, self.p + 1)
+        alike = PartyFacts(jnp.ones(self.parties), jnp.zeros(shape), jnp.ones(shape))
+        facts = alike if self.facts is None else self.facts[:3]
         one = jax.tree.map(lambda x: x[..., None], self)
         m, g = (one.spread(x) for x in one.record_lanes(phi[:, None]))
 
@@ -435,11 +278,7 @@ class PartySums(LaneModel):
             return second[i, j]
 
         keys = jax.random.split(key, self.parties)
-        records, centre, half = (x.astype(phi.dtype) for x in (self.records, self.centre, self.half))
+        records, centre, half = (x.astype(phi.dtype) for x in facts)
         parties = jax.vmap(party, (0, 0, -1, -1, 0, 0))
         sums = parties(keys, records * (n / records.sum()), m, g, centre, half).reshape(-1)
         return sums, sums
-
-
-def _one(model: Any) -> Any:
-    return jax.tree.map(lambda x: x[0], model)

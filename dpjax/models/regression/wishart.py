@@ -12,7 +12,7 @@ the search for the mode and the metric; the density is that of Z itself.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,13 +25,21 @@ from dpjax.models.regression.parties import PartySums
 IMPOSSIBLE = 1e6
 
 
+class MatrixFacts(NamedTuple):
+    """As `PartyFacts`, and dof `[]` and ridge `[]` (inverse Wishart, else 0) of the noise."""
+
+    records: Any
+    centre: Any
+    half: Any
+    dof: Any
+    ridge: Any
+
+
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class MatrixSums(PartySums):
-    """A `PartySums` of one party; dof `[]` and ridge `[]` (inverse Wishart) of the noise, inverse (static): which."""
+    """A `PartySums` of one party, given `MatrixFacts`; inverse (static): which noise."""
 
-    dof: Any = None
-    ridge: Any = None
     inverse: bool = field(default=False, metadata={"static": True})
 
     def log_noise_and_grad_lanes(self, sums, observed: Observed, cooling):
@@ -40,7 +48,7 @@ class MatrixSums(PartySums):
             return value, by_sums
         q, dtype = self.p + 1, sums.dtype
         z, inverse, _ = self.released_lanes(observed)
-        dof, ridge = self.dof.astype(dtype)[None, None], self.ridge.astype(dtype)[None, None]
+        dof, ridge = (x.astype(dtype)[None, None] for x in (self.facts.dof, self.facts.ridge))
         gram, estimate = self.matrix_lanes(sums), self.matrix_lanes((z / inverse).astype(dtype))
         eye = jnp.eye(q, dtype=dtype)[..., None]
         zero = jnp.zeros((q, gram.shape[-1]), dtype)

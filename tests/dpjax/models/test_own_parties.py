@@ -37,7 +37,14 @@ def problems(base, own=True, seed=0, parties=2, **more):
     if isinstance(base, LinearRegression):
         units["centre"] = rng.normal(size=(parties, q)) * 0.3
     return party_problems(
-        z, [30.0, 60.0, 4.0][:parties], 3.0, base, laplace=[1, 0, 1][:parties], own=own, **units, **more
+        z,
+        [30.0, 60.0, 4.0][:parties],
+        3.0,
+        base,
+        ["laplace", "gaussian", "laplace"][:parties],
+        own=own,
+        **units,
+        **more,
     )
 
 
@@ -46,7 +53,7 @@ def lanes_of(found, count, seed=1):
     last = lambda x: jnp.moveaxis(jnp.repeat(jnp.asarray(x, jnp.float32), count, 0), 0, -1)
     model, observed = jax.tree.map(last, (found.batched_model(), found.observed()))
     x = jnp.asarray(np.random.default_rng(seed).normal(size=(model.dim, count)) * 0.3, jnp.float32)
-    return model, observed, x
+    return model.given(observed), observed, x
 
 
 # ---- density -----------------------------------------------------------------------------------------------------
@@ -137,7 +144,9 @@ def test_posterior_is_that_of_weighted_draws():
         parameters.append(np.c_[theta, sigma2])
     exact = oracle.weighted(np.concatenate(logs), np.concatenate(parameters))
     assert exact.draws > 2000
-    found = party_problems(z[None], [5.0, 3.0], scale[None], LINE, laplace=[0, 1], half=half, centre=centre, own=True)
+    found = party_problems(
+        z[None], [5.0, 3.0], scale[None], LINE, ["gaussian", "laplace"], half=half, centre=centre, own=True
+    )
     run = run_method("collapsed", found, seed=5, rerun=False, **SHAPE)
     assert run.names == ("theta[0]", "theta[1]", "sigma2") and (run.codes == OK).all()
     assert run.diagnostics.rhat.max() < 1.02
@@ -169,7 +178,7 @@ def simulated(seed, means=MEANS, sds=SDS, theta=(THETA, THETA), n=(2000, 1000), 
 def many(count, base, own, **settings):
     found = [gather(simulated(seed, **settings)) for seed in range(count)]
     stack = lambda name: np.array([getattr(one, name) for one in found])
-    return party_problems(stack("z"), found[0].records, stack("scale"), base, laplace=1, own=own)
+    return party_problems(stack("z"), found[0].records, stack("scale"), base, "laplace", own=own)
 
 
 @pytest.mark.slow
@@ -242,7 +251,7 @@ def test_naive_takes_the_sums_for_exact():
         m = rows.T @ rows
         gram, total = gram + m, total + n
         z.append([m[0, 1], m[1, 1], m[0, 2], m[1, 2], m[2, 2]])
-    found = party_problems(np.array(z)[None], [400.0, 300.0], 1.0, LINE, laplace=0, own=True)
+    found = party_problems(np.array(z)[None], [400.0, 300.0], 1.0, LINE, "gaussian", own=True)
     run = run_method("naive", found, seed=1, **SHAPE)
     precision = gram[:2, :2] + 1.2 * np.eye(2)
     mean = np.linalg.solve(precision, gram[:2, 2] + 1.2 * 0.4)

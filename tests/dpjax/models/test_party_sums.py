@@ -10,7 +10,10 @@ from scipy import stats
 from dpjax.engine.model import Observed
 from dpjax.engine.problems import precision
 from dpjax.errors import InputError
+from dpjax.mechanisms.noise import Noise
 from dpjax.models import LinearRegression, MatrixSums, OriginRegression, PartySums
+from dpjax.models.regression.party_layout import party_facts
+from dpjax.models.regression.wishart import MatrixFacts
 
 LANES = 3
 
@@ -27,16 +30,29 @@ def _base(kind, p):
     return OriginRegression.create(p, theta_precision=0.8, independent=kind == "independent", **common)
 
 
+def _given(base, records, **units):
+    """The model of parties of which this is known."""
+    facts = jax.tree.map(jnp.asarray, party_facts(base, records, **units))
+    return PartySums(base, len(records), facts=facts)
+
+
 def _model(kind, p, records=(1.0, 2.0, 50.0, 1e4)):
     rng = np.random.default_rng(p)
     q, parties = p + 1, len(records)
     centre = rng.normal(size=(parties, q)) if kind == "intercept" else 0.0
-    present = np.ones((parties, _base(kind, p).statistic_dim))
-    present[0, -1] = 0
-    return PartySums.create(
-        _base(kind, p), records, laplace=[1, 0, 1, 0][:parties], half=rng.uniform(0.5, 2, (parties, q)), centre=centre,
-        present=present,
-    )  # fmt: skip
+    return _given(_base(kind, p), records, half=rng.uniform(0.5, 2, (parties, q)), centre=centre)
+
+
+LAWS = ("laplace", "gaussian")
+
+
+def _noise(model, count=LANES):
+    """In turn Laplace and Gaussian; the last entry of the first party is not released."""
+    seen = np.ones((model.parties, model.entries, count))
+    seen[0, -1] = 0
+    names = np.array([LAWS[j % 2] for j in range(model.parties)], object)[:, None, None]
+    noise = Noise.of(names, seen, seen).in_units()
+    return jax.tree.map(lambda x: jnp.asarray(x.reshape(-1, count)), noise)
 
 
 def _observed(model, rng, count=LANES):
@@ -44,7 +60,8 @@ def _observed(model, rng, count=LANES):
     scale = np.broadcast_to(rng.uniform(1, 3, (model.statistic_dim, 1)), (model.statistic_dim, count))
     z = rng.normal(size=scale.shape) * 5
     n = jnp.full(count, total)
-    return Observed(jnp.asarray(z), jnp.asarray(total / scale), jnp.asarray(np.sqrt(total) / scale), n)
+    numbers = (jnp.asarray(x) for x in (z, total / scale, np.sqrt(total) / scale, n))
+    return Observed(*numbers, _noise(model, count))
 
 
 def _value_and_gradient(density, x):
@@ -160,7 +177,7 @@ def test_latent_variables_give_the_law_of_the_sums(kind):
 
 def test_the_density_of_latent_variables_is_normal_and_log_chi():
     with precision(True):
-        model = PartySums.create(_base("origin", 1), [7.0], laplace=0)
+        model = _given(_base("origin", 1), [7.0])
         grid = jnp.linspace(-3, 3, 7)
         x = jnp.zeros((model.dim, 7)).at[model.base.dim].set(grid)
         base = _lanes(model, 7)
@@ -181,7 +198,7 @@ def test_sums_of_parties_add_up_in_common_units(kind):
         places = [(0, 0), (0, 1), (1, 1), (0, 2), (1, 2), (2, 2)]
     with precision(True):
         base = _base(kind, 2)
-        model = PartySums.create(base, [6.0, 9.0], laplace=0, half=half, centre=centre)
+        model = _given(base, [6.0, 9.0], half=half, centre=centre)
         z = []
         for rows, c, h in zip(parts, centre, half, strict=True):
             own = (rows - c) / h
@@ -202,16 +219,16 @@ def test_sums_of_parties_add_up_in_common_units(kind):
 def test_gradient_given_a_matrix_with_wishart_noise():
     rng = np.random.default_rng(5)
     with precision(True):
-        party = PartySums.create(_base("origin", 2), [30.0], laplace=0)
-        fields = {name: getattr(party, name) for name in vars(party)}
+        base = _base("origin", 2)
+        facts = MatrixFacts(*party_facts(base, [30.0]), 20.0, 4.0)
         for inverse in (False, True):
-            model = MatrixSums(**fields, dof=jnp.asarray(20.0), ridge=jnp.asarray(4.0), inverse=inverse)
+            model = MatrixSums(base, 1, facts=jax.tree.map(jnp.asarray, facts), inverse=inverse)
             lanes = _lanes(model)
             x = jnp.asarray(rng.normal(size=(model.dim, LANES)) * 0.2)
             z = jax.jit(lanes.sums_lanes)(x) * 1.1
             one = jnp.ones_like(z)
             n = jnp.full(LANES, 30.0)
-            observed = Observed(z, 30.0 * one, one, n)
+            observed = Observed(z, 30.0 * one, one, n, Noise.of("gaussian", one).in_units())
 
             def density(x, lanes=lanes, observed=observed):
                 return lanes.log_prior_lanes(x) + lanes.log_noise_and_grad_lanes(lanes.sums_lanes(x), observed, None)[0]
@@ -232,9 +249,8 @@ def test_gradient_given_a_matrix_with_wishart_noise():
     ],
 )
 def test_bad_parties(change, message):
-    arguments = {"records": [5.0], "laplace": 0} | change
     with pytest.raises(InputError, match=message):
-        PartySums.create(OriginRegression.create(1), arguments.pop("records"), **arguments)
+        party_facts(OriginRegression.create(1), **({"records": [5.0]} | change))
 
 
 def test_bad_priors():

@@ -17,7 +17,7 @@ THETA, SIGMA2 = np.array([0.1, 0.5, -0.3]), 0.05
 
 
 def parties(
-    rng, n=(300, 300, 300), *, means=None, thetas=None, sigma2s=None, factors=None, scale=4.0, laplace=1,
+    rng, n=(300, 300, 300), *, means=None, thetas=None, sigma2s=None, factors=None, scale=4.0, noise="laplace",
     intercept=True, squares=True, units=False,
 ):  # fmt: skip
     """Records drawn one by one, two features, summed in each party's own units; noise added."""
@@ -36,21 +36,21 @@ def parties(
         rows = np.c_[np.ones(n[j]), (np.c_[x, y] - centre[j]) / half[j]]
         z[j] = (rows[:, a] * rows[:, b]).sum(0)
     scales = np.full(z.shape, scale)
-    z = z + scales * (rng.laplace(size=z.shape) if laplace else rng.normal(size=z.shape))
+    z = z + scales * (rng.laplace(size=z.shape) if noise == "laplace" else rng.normal(size=z.shape))
     present = np.ones(z.shape)
     present[:, -1] = squares
     kind = RegressionStatistic if intercept else OriginStatistic
     statistic = kind(("u", "v"), "y", dict.fromkeys(("u", "v", "y"), (-1, 1)), SCALING)
     number = np.array(n, float)
-    return Parties(statistic, z, scales, present, number, np.full(count, float(laplace)), centre, half)
+    return Parties(statistic, z, scales, present, number, (noise,) * count, centre, half)
 
 
 EQUAL = {
     "noise like sampling": {},
     "much noise, Laplace": {"scale": 60.0},
-    "much noise, Gaussian, units": {"scale": 40.0, "laplace": 0, "units": True},
+    "much noise, Gaussian, units": {"scale": 40.0, "noise": "gaussian", "units": True},
     "little noise, units": {"scale": 0.3, "units": True, "n": (900, 200)},
-    "origin": {"intercept": False, "units": True, "laplace": 0, "n": (300, 100, 500, 200)},
+    "origin": {"intercept": False, "units": True, "noise": "gaussian", "n": (300, 100, 500, 200)},
     "no squares": {"intercept": False, "squares": False},
     "few records": {"n": (12, 9, 15), "scale": 0.2},
 }
@@ -119,7 +119,7 @@ def test_units_do_not_matter():
         turn = np.eye(4)
         turn[1:, 0], turn[range(1, 4), range(1, 4)] = -centre[j] / half[j], 1 / half[j]
         z.append((turn @ m @ turn.T)[a, b])
-    other = agreement(Parties(found.statistic, np.array(z), found.scale, found.present, found.records, found.laplace,
+    other = agreement(Parties(found.statistic, np.array(z), found.scale, found.present, found.records, found.mechanisms,
                               centre, half))  # fmt: skip
     np.testing.assert_allclose(list(other.as_dict().values()), list(one.as_dict().values()), atol=0.05)
 

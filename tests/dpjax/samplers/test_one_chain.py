@@ -41,7 +41,7 @@ def problem_of(name):
     if name in PARTIES:
         statistic = simulated_statistic("linear-regression", features=1, intercept=False)
         z = np.array([[[9.0, 5.0, 6.0], [12.0, 6.0, 7.0]]])
-        return party_problems(z, np.array([[50.0, 60.0]]), np.full(z.shape, 2.0), model_for(statistic, {}), laplace=1.0)
+        return party_problems(z, np.array([[50.0, 60.0]]), np.full(z.shape, 2.0), model_for(statistic, {}), "laplace")
     z = np.array([[1.0, 20.0, -3.0, 4.0, 9.0]])
     return make_problems(z, np.array([200.0]), np.full((1, 5), 5.0), LinearRegression.s0(1), "laplace")
 
