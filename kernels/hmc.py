@@ -8,7 +8,7 @@ lane does the same work (docs/formulas.md#fixed-work).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax import lax
@@ -35,7 +35,7 @@ def trajectory_lanes(
     velocity: Callable[[Float[Array, "P B"]], Float[Array, "P B"]],
     force: Callable[[Float[Array, "P B"]], Float[Array, "P B"]],
     step_size: Float[Array, " B"],
-    steps: int,
+    steps: Any,
 ) -> Trajectory:
     """Run `steps` leapfrog steps from (position, whitened momentum), with a metric M that is given by products.
 
@@ -45,7 +45,7 @@ def trajectory_lanes(
         momentum: whitened momentum u `[P, B]`, N(0, I) for a valid HMC move (zero: a gradient step).
         velocity, force: `T u` and `T' g` for any T with `T T' = M^{-1}`.
         step_size: per lane `[B]`.
-        steps: static number of leapfrog steps.
+        steps: number of leapfrog steps, an int or a traced int32 scalar.
 
     Returns:
         `Trajectory`; `log_ratio` is the log Metropolis ratio, minus infinity where it is not finite.
@@ -74,7 +74,7 @@ def leapfrog_lanes(
     momentum: Float[Array, "P B"],
     inverse_factor: Float[Array, "P P B"],
     step_size: Float[Array, " B"],
-    steps: int,
+    steps: Any,
 ) -> Trajectory:
     """`trajectory_lanes` with the metric as a matrix.
 

@@ -22,7 +22,7 @@ from dpjax.inference.reruns import failed as _failed
 from dpjax.inference.reruns import judged, located, merge
 
 #: Fields of samplers that are no plain data, or known otherwise.
-HIDDEN = ("noise", "covariates", "make", "start", "report")
+HIDDEN = ("noise", "covariates", "make", "start", "report", "rounds")
 
 
 def check_seed(seed: Any) -> int:
@@ -97,7 +97,8 @@ def run_method(
     run.settings["method"] = {k: v for k, v in dataclasses.asdict(sampler).items() if k not in HIDDEN}  # type: ignore[call-overload]
     if not rerun:
         return run
-    options = {k: v for k, v in options.items() if k not in ("chains_per_batch", "first_problem")}
+    # the harder runs are of the programs of the first one: more chains are several times as many as it had
+    options |= {"segment": run.settings.get("segment")}
     for stage, (make_harder, factor) in enumerate(method.escalate, start=1):
         bad = np.flatnonzero(_failed(run, draws * chains))
         if not len(bad):
@@ -105,12 +106,13 @@ def run_method(
         some = problems.take(bad)
         again = run_chains(
             make_harder(sampler, problems.model_template().dim),
-            some,
+            problems,
             seed=seed + 7919 * stage,
-            chains=chains * factor,
+            chains=chains,
+            replicates=factor,
             draws=draws,
             thin=thin,
-            first_problem=bad,
+            only=bad,
             checkpoint=None if checkpoint is None else checkpoint.child(f"rerun{stage}"),
             **options,
         )
