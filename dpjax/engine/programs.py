@@ -267,9 +267,9 @@ def compiled(
         else:
             shape = begun[1]
         if segment is None:
-            low = jax.jit(
-                _spread(partial(_segment_block, sampler, chains, plan), devices), donate_argnums=(5,)
-            ).lower(common, *inputs, _abstract(shape, devices), bins)
+            low = jax.jit(_spread(partial(_segment_block, sampler, chains, plan), devices), donate_argnums=(5,)).lower(
+                common, *inputs, _abstract(shape, devices), bins
+            )
             segment = pool.submit(low.compile).result()
         if begun is None:
             begun = (jobs[0].result(), shape)

@@ -165,8 +165,9 @@ def run_chains(
                    "accept": np.zeros(shape), "divergences": np.zeros(shape, np.int32)}]  # fmt: skip
     whole = join(pieces, replicates)
     common: dict[str, Any] = {
-        "method": sampler.name, "names": names, "chains": chains * replicates, "settings": settings, "seconds": loop.seconds,
-        "compile_seconds": programs.seconds, **{k: whole[k] for k in ("codes", "accept", "divergences")},
+        "method": sampler.name, "names": names, "chains": chains * replicates, "settings": settings,
+        "seconds": loop.seconds, "compile_seconds": programs.seconds,
+        **{k: whole[k] for k in ("codes", "accept", "divergences")},
     }  # fmt: skip
     if not stream or compile_only:
         return Run(draws=whole["draws"][:, :, :draws], draws_per_chain=draws, **common)

@@ -63,7 +63,7 @@ def run_method(
 
     Returns:
         `Run` with `diagnostics` per problem. A rerun problem's diagnostics are those of its own, more numerous
-        chains. Seconds include the reruns.
+        chains. Seconds include the reruns, which compile nothing.
 
     Raises:
         InputError: unknown method or settings, or exact statistics missing.
@@ -97,8 +97,10 @@ def run_method(
     run.settings["method"] = {k: v for k, v in dataclasses.asdict(sampler).items() if k not in HIDDEN}  # type: ignore[call-overload]
     if not rerun:
         return run
-    # the harder runs are of the programs of the first one: more chains are several times as many as it had
+    # harder runs are of the programs of the first one: they have its chains several times over. Single chains would
+    # then all start on one side of a posterior with two, where the model knows the sides only by itself
     options |= {"segment": run.settings.get("segment")}
+    one_sided = chains == 1 and problems.model.may_have_modes and problems.model.starts is None
     for stage, (make_harder, factor) in enumerate(method.escalate, start=1):
         bad = np.flatnonzero(_failed(run, draws * chains))
         if not len(bad):
@@ -108,8 +110,8 @@ def run_method(
             make_harder(sampler, problems.model_template().dim),
             problems,
             seed=seed + 7919 * stage,
-            chains=chains,
-            replicates=factor,
+            chains=chains * factor if one_sided else chains,
+            replicates=1 if one_sided else factor,
             draws=draws,
             thin=thin,
             only=bad,

@@ -25,7 +25,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from dpjax.engine.model import Observed
-from dpjax.engine.sampler import KEY_BLOCK, Draw
+from dpjax.engine.sampler import Draw
 from dpjax.errors import InputError
 from dpjax.kernels.batching import repeat_lanes
 from dpjax.kernels.collapsed import DIVERGENCE, LAUNCH_ERROR
@@ -40,9 +40,8 @@ from dpjax.kernels.symmetric import (
     matvec_transposed_lanes,
 )
 from dpjax.samplers._effort import ByEffort
-from dpjax.samplers.collapsed import pooled
+from dpjax.samplers.collapsed import WINDOW, pooled
 
-WINDOW = KEY_BLOCK  # iterations between changes of the metric
 #: Bound on the length of trajectories.
 LONGEST_TRAJECTORY = 2.64
 #: Directions of a derivative that are taken side by side.
@@ -215,10 +214,8 @@ class PartyHmc(ByEffort):
         return PartyState(*starting, arrow, learned)  # type: ignore[call-arg]
 
     def _mode_lanes(self, model, observed, position, prior):
-        """Damped Gauss-Newton search; the noise narrows in its first half from what was missed to what it is.
-
-        Returns position, log step and (K, B, C and their factors).
-        """
+        """Damped Gauss-Newton search; the noise narrows in its first half from what was missed to what it is. Returns
+        position, log step and (K, B, C and their factors)."""
         missed = jnp.abs(model.noise_lanes(position, observed)).max(0)
         missed = missed.reshape(model.parties, -1).max(0).astype(prior[0].dtype)
         widening = jnp.log(jnp.maximum(missed, 1.0))
