@@ -57,8 +57,8 @@ class Groups:
         model = jax.tree.map(lambda x: blocked(x, self.work), some.model)
         width = len(problems.model_template().parameter_names)
         truth = np.zeros((len(index), width)) if self.truth is None else np.asarray(self.truth)[index]
-        keys = (numbers.astype(np.uint32), first_chain.astype(np.uint32))
-        words = np.asarray(chain_keys(self.seed, *keys, plan.chains))  # [T', C, 2]
+        some_keys = chain_keys(self.seed, numbers.astype(np.uint32), plan.chains, first_chain.astype(np.uint32))
+        words = np.asarray(some_keys)  # [T', C, 2]
         words = words.reshape(blocks, plan.problems_per_block, plan.chains, 2)
         words = np.ascontiguousarray(words.transpose(0, 3, 2, 1)).reshape(blocks, 2, -1)
         empty = np.zeros((blocks, width, plan.problems_per_block), self.work)
@@ -75,11 +75,12 @@ def _turned(problems: Problems, odd: np.ndarray) -> Problems:
     return replace(problems, model=replace(problems.model, starts=starts))  # type: ignore[type-var]
 
 
-@partial(jax.jit, static_argnums=3)
-def chain_keys(seed, numbers, first, chains: int):
+@partial(jax.jit, static_argnums=2)
+def chain_keys(seed, numbers, chains: int, first=0):
     """Key words `[T, C, 2]` of chains number c = first, first + 1, ... of problem i: fold_in(fold_in(key(seed), i), c),
-    with i in `numbers` and `first` `[T]`."""
+    with i in `numbers` and `first` `[T]`, or one for all."""
     base = random.key(seed, impl=KEY_KIND)
     number = jnp.arange(chains, dtype=jnp.uint32)
     one = lambda i, c: random.key_data(random.fold_in(random.fold_in(base, i), c))
+    first = jnp.broadcast_to(jnp.asarray(first, jnp.uint32), numbers.shape)
     return jax.vmap(lambda i, start: jax.vmap(lambda c: one(i, start + c))(number))(numbers, first)

@@ -1,19 +1,23 @@
 """Reruns compile nothing, and neither does a further fit: what they change is an input of the programs."""
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import dpjax
 from dpjax.engine import programs
+from dpjax.engine.cutting import _turned
 from dpjax.engine.layout import Layout
 from dpjax.engine.problems import Problems
 from dpjax.engine.run import run_chains
 from dpjax.errors import ConvergenceWarning, InputError
+from dpjax.families import family_named
 from dpjax.inference.methods import METHODS
 from dpjax.inference.run_method import run_method
-from dpjax.models import LinearRegression
+from dpjax.models import LinearRegression, family_model
+from dpjax.models.priors import PRIORS
 from dpjax.samplers.conjugate import Conjugate
 from dpjax.statistics.kinds import make_statistic
 from tests.golden.test_golden_draws import CASES
@@ -115,16 +119,14 @@ def test_replicates_are_the_further_chains_of_a_problem():
 
 def test_single_chains_of_replicates_start_on_both_sides():
     """Chain number r is odd for odd r, also where each replicate has one chain only."""
-    from dpjax.engine.cutting import _turned
-
-    starts = np.arange(12.0).reshape(3, 2, 2)
-    model = LinearRegression.s0(1)
-    problems = _some(3)
-    assert _turned(problems, np.array([True] * 3)) is problems  # nowhere to start from was looked for
-    object.__setattr__(problems, "model", problems.batched_model().replace(starts=starts))
-    turned = _turned(problems, np.array([False, True, False])).model.starts
+    model = family_model(family_named("exponential"), PRIORS["gamma"].create(shape=2.0, rate=2.0), 0.0, 3.0, "redact")
+    problems = Problems(np.full((3, 1), 20.0), np.full(3, 50.0), np.ones((3, 1)), model, "laplace")
+    odd = np.array([False, True, False])
+    assert _turned(problems, odd) is problems  # nowhere to start from was looked for
+    starts = np.arange(6.0).reshape(3, 2, 1)
+    problems = replace(problems, model=replace(problems.batched_model(), starts=starts))
+    turned = _turned(problems, odd).model.starts
     np.testing.assert_array_equal(turned, np.stack([starts[0], starts[1, ::-1], starts[2]]))
-    assert model.starts is None
 
 
 @pytest.mark.parametrize("devices", [1, 2, 3])
