@@ -98,7 +98,7 @@ def reference_lanes(model: Any, observed: Any, position):
 
 
 def propose_lanes(
-    model: Any, observed: Any, parameters: Parameters, state: State, step_size, momentum, steps: int
+    model: Any, observed: Any, parameters: Parameters, state: State, step_size, momentum, steps: Any
 ) -> Trajectory:
     """HMC trajectory of phi | w."""
     factor = inverse_cholesky.lanes(metric_lanes(parameters, state.scales))
@@ -127,21 +127,23 @@ def step_lanes(
     state: State,
     *,
     update: Callable[..., Any] | None,
-    steps: int,
+    steps: Any,
     randoms: tuple[int, int] = (1, 1),
     jitter: float = 0.3,
     launching: Any = None,
+    turn: Any = None,
     dispersion: float = 1.0,
 ) -> tuple[State, Info]:
     """One transition; leaves p(phi, w | z) invariant.
 
     Args:
         update: (e, normals, uniforms) -> w, a draw of the noise's variances given the noise; None: they are known.
-        steps: leapfrog steps.
+        steps: leapfrog steps, an int or a traced int32 scalar.
         randoms: how many normals and uniforms per entry `update` takes.
         jitter: relative half-width of the uniform step-size jitter.
         launching: whether this is a chain's way off the mode (traced, one for all lanes or one each): a quarter turn
             from rest, with `dispersion` times the usual momentum, taken unless the energy error is large. None: never.
+        turn: the step size of that quarter turn; None: pi / 2 over the steps, which then are an int.
     """
     size, dtype = state.scales.shape[0], state.scales.dtype
     some, others = ((2 + randoms[0]) * size, randoms[1] * size) if update is not None else (0, 0)
@@ -150,7 +152,8 @@ def step_lanes(
     jittered = 1.0 + jitter * (2.0 * uniforms[0] - 1.0)
     step_size = parameters.step_size * jittered
     if launching is not None:
-        step_size = jnp.where(launching, jnp.full_like(step_size, float(np.pi / 2 / steps)), step_size)
+        turn = float(np.pi / 2 / steps) if turn is None else turn
+        step_size = jnp.where(launching, jnp.full_like(step_size, turn), step_size)
         longer = jnp.where(launching, dispersion, 1.0).astype(dtype)
         momentum = momentum * jnp.broadcast_to(longer, step_size.shape)[None]
     end = propose_lanes(model, observed, parameters, state, step_size, momentum, steps)

@@ -8,9 +8,10 @@ lane does the same work (docs/formulas.md#fixed-work).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
@@ -35,7 +36,7 @@ def trajectory_lanes(
     velocity: Callable[[Float[Array, "P B"]], Float[Array, "P B"]],
     force: Callable[[Float[Array, "P B"]], Float[Array, "P B"]],
     step_size: Float[Array, " B"],
-    steps: int,
+    steps: Any,
 ) -> Trajectory:
     """Run `steps` leapfrog steps from (position, whitened momentum), with a metric M that is given by products.
 
@@ -45,24 +46,32 @@ def trajectory_lanes(
         momentum: whitened momentum u `[P, B]`, N(0, I) for a valid HMC move (zero: a gradient step).
         velocity, force: `T u` and `T' g` for any T with `T T' = M^{-1}`.
         step_size: per lane `[B]`.
-        steps: static number of leapfrog steps.
+        steps: number of leapfrog steps, an int or a traced int32 scalar.
 
     Returns:
         `Trajectory`; `log_ratio` is the log Metropolis ratio, minus infinity where it is not finite.
     """
     zero = jnp.zeros_like(step_size)
 
-    def body(s, carry):
+    def body(s, last, carry):
         x, u, end, start = carry
         # one copy of the gradient in the compiled loop: step 0 moves nothing and only opens the half kick
         drift = jnp.where(s == 0, zero, step_size)[None] * velocity(u)
         x = x + drift.astype(x.dtype)
         end, gradient = log_density_and_grad(x)
-        kick = jnp.where((s == 0) | (s == steps), 0.5 * step_size, step_size)[None]
+        kick = jnp.where((s == 0) | last, 0.5 * step_size, step_size)[None]
         u = u + kick * force(gradient)
         return x, u, end, jnp.where(s == 0, end, start)
 
-    x, u, end, start = lax.fori_loop(0, steps + 1, body, (position, momentum, zero, zero))
+    begun = (position, momentum, zero, zero)
+    if isinstance(steps, int):
+        x, u, end, start = lax.fori_loop(0, steps + 1, lambda s, c: body(s, s == steps, c), begun)
+    else:  # counted down: compared with a number of its own, the last step would round differently from a static one
+
+        def counted(c):
+            return c[0] + 1, c[1] - 1, body(c[0], c[1] == 0, c[2])
+
+        x, u, end, start = lax.while_loop(lambda c: c[1] >= 0, counted, (np.int32(0), steps, begun))[2]
     log_ratio = end - start - 0.5 * ((u * u).sum(0) - (momentum * momentum).sum(0))
     finite = jnp.isfinite(log_ratio)
     return Trajectory(x, start, end, jnp.where(finite, log_ratio, jnp.full_like(log_ratio, -jnp.inf)))
@@ -74,7 +83,7 @@ def leapfrog_lanes(
     momentum: Float[Array, "P B"],
     inverse_factor: Float[Array, "P P B"],
     step_size: Float[Array, " B"],
-    steps: int,
+    steps: Any,
 ) -> Trajectory:
     """`trajectory_lanes` with the metric as a matrix.
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
+import numpy as np
 
 from dpjax.errors import InputError
 
@@ -33,6 +34,20 @@ class Layout:
     @property
     def problems_per_call(self) -> int:
         return self.problems_per_block * self.blocks * self.devices
+
+    def for_count(self, count: int) -> Layout:
+        """The same programs called as often as another number of problems needs."""
+        return replace(self, calls=-(-count // self.problems_per_call))
+
+    def filled(self, group: int, count: int) -> tuple[int, np.ndarray, int]:
+        """How call number `group` is filled when there are `count` problems: blocks in use on each device, the numbers
+        of these blocks in the order in which problems fill them, and how many problems there are.
+
+        The others cost nothing: the number in use is an input of the programs.
+        """
+        here = min(self.problems_per_call, count - group * self.problems_per_call)
+        live = -(-here // (self.problems_per_block * self.devices))
+        return live, (np.arange(self.devices)[:, None] * self.blocks + np.arange(live)).reshape(-1), here
 
 
 def layout(

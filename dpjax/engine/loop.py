@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from dpjax.diagnostics.batch_means import batch_means_ess, split_rhat
 from dpjax.engine import hosts
 from dpjax.engine.checkpoint import Checkpoint
 from dpjax.engine.layout import Layout
-from dpjax.engine.programs import Programs, Schedule, place, shared
+from dpjax.engine.programs import Programs, Schedule, Shared, everywhere, place
 from dpjax.engine.reducers import Bins, Segment, locate, merge, quantiles
 from dpjax.engine.result_codes import NON_FINITE, NOT_MOVING, OK
 from dpjax.engine.sampler import KEY_BLOCK
@@ -58,11 +57,14 @@ class Streamed:
         return cls(**{name: arrays[name] for name in cls.__dataclass_fields__})
 
 
-def join(pieces: list[dict[str, np.ndarray]], count: int) -> dict[str, np.ndarray]:
-    """The groups' arrays behind each other, without the padding."""
-    if len(pieces) == 1:
-        return {name: x[:count] for name, x in pieces[0].items()}
-    return {name: np.concatenate([piece.pop(name) for piece in pieces])[:count] for name in list(pieces[0])}
+def join(pieces: list[dict[str, np.ndarray]], replicates: int) -> dict[str, np.ndarray]:
+    """The groups' arrays behind each other, the chains of a problem's replicates as chains of one problem."""
+    whole = pieces[0]
+    if len(pieces) > 1:
+        whole = {name: np.concatenate([piece.pop(name) for piece in pieces]) for name in list(pieces[0])}
+    if replicates == 1:
+        return whole
+    return {name: x.reshape(-1, replicates * x.shape[1], *x.shape[2:]) for name, x in whole.items()}
 
 
 class GroupLoop:
@@ -71,6 +73,7 @@ class GroupLoop:
     def __init__(
         self,
         programs: Programs,
+        numbers: Any,
         plan: Layout,
         schedule: Schedule,
         names: tuple[str, ...],
@@ -80,9 +83,12 @@ class GroupLoop:
         checkpoint: Checkpoint | None,
     ):
         self.programs, self.plan, self.schedule, self.names = programs, plan, schedule, names
+        self.numbers = numbers
         self.ranked = ranked
         self.progress = progress if hosts.first() else None
         self.checkpoint = checkpoint
+        self.count = count
+        self.used = np.arange(0)
         self.lanes = count * plan.chains / plan.calls  # chains of a group without its padding, on average
         self.seconds = 0.0
         self._looked = 0.0
@@ -96,6 +102,8 @@ class GroupLoop:
                 return found
         inputs, bins = arguments()
         schedule, devices = self.schedule, self.plan.devices
+        live, self.used, here = self.plan.filled(group, self.count)
+        common = everywhere(Shared(np.int32(live), np.uint32(0), self.numbers), devices)
         start = time.perf_counter()
         done, carry, kept = 0, None, []
         if self.checkpoint is not None:
@@ -103,10 +111,10 @@ class GroupLoop:
             if resumed is not None:
                 done, carry, bins, kept = self._restore(resumed, bins)
         if carry is None:
-            carry = self._init(inputs)
+            carry = self.programs.init(common, *inputs)
         for call in range(done, schedule.calls):
-            first = shared(jnp.asarray(call * (schedule.segment // KEY_BLOCK), jnp.uint32), devices)
-            carry, out = self.programs.segment(first, *inputs, carry, bins)
+            first = everywhere(np.uint32(call * (schedule.segment // KEY_BLOCK)), devices)
+            carry, out = self.programs.segment(common._replace(first=first), *inputs, carry, bins)
             number = call - schedule.warm
             if number < 0:
                 if schedule.stream and 2 * call >= schedule.warm:  # where the sketch's cells are laid
@@ -127,16 +135,16 @@ class GroupLoop:
         jax.block_until_ready((carry, kept))
         self.seconds += time.perf_counter() - start
         result = self._finish(hosts.fetch(kept), hosts.fetch(bins))
+        result = {name: x[:here] for name, x in result.items()}
         if self.checkpoint is not None and self.plan.calls > 1:
             self.checkpoint.keep_group(group, result)
         return result
 
-    def _init(self, inputs):
-        return self.programs.init(shared(jnp.zeros((), jnp.uint32), self.plan.devices), *inputs)
-
     # ---- results ---------------------------------------------------------------------------------------------
     def _unblock(self, x):
-        """`[blocks, ..., C * T']` -> `[T, C, ...]`."""
+        """`[blocks, ..., C * T']` -> `[T, C, ...]`, of the blocks in use."""
+        x = np.asarray(x)
+        x = x[self.used] if len(self.used) < len(x) else x
         x = x.reshape(*x.shape[:-1], self.plan.chains, self.plan.problems_per_block)
         x = np.moveaxis(x, (-1, -2), (1, 2))
         return x.reshape(-1, *x.shape[2:])
@@ -155,7 +163,7 @@ class GroupLoop:
         ess, rhat = _convergence(means, variances, self._batch_length)
         sketch = sum(np.asarray(out.sketch, np.int64) for out in kept)  # [blocks, CELLS, K, C * T']
         counts = self._unblock(sketch).sum(1)
-        flat = Bins(*(np.moveaxis(x, -1, 1).reshape(-1, len(self.names)).astype(np.float64) for x in bins))
+        flat = Bins(*(np.moveaxis(x[self.used], -1, 1).reshape(-1, len(self.names)).astype(np.float64) for x in bins))
         within = variances.mean(2) + means.var(2)
         below = self._stack(kept, "below").sum(2)
         return result | {

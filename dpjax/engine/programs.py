@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as Spec
 
 from dpjax.engine import hosts, reducers
-from dpjax.engine.sampler import KEY_BLOCK, LaneSampler, first_keys, step_keys
+from dpjax.engine.sampler import KEY_BLOCK, LaneSampler, Numbered, first_keys, step_keys
 from dpjax.kernels.batching import repeat_lanes
 
 KEY_KIND = "threefry2x32"
@@ -42,6 +43,23 @@ class Inputs(NamedTuple):
     keys: Any
 
 
+class Shared(NamedTuple):
+    """What all blocks of a call have in common: blocks in use on each device, number of the first key block of the
+    segment (0 for the start), and the sampler's settings that are numbers."""
+
+    live: Any
+    first: Any
+    numbers: Any
+
+
+class Piece(NamedTuple):
+    """What the program of a segment is compiled for; see `Schedule`."""
+
+    segment: int
+    thin: int
+    stream: bool
+
+
 @dataclass(frozen=True)
 class Schedule:
     """How many steps: segments of `segment` steps, `warm` of them before `sample` that count; draws kept every `thin`
@@ -57,6 +75,10 @@ class Schedule:
     @property
     def calls(self) -> int:
         return self.warm + self.sample
+
+    @property
+    def piece(self) -> Piece:
+        return Piece(self.segment, self.thin, self.stream)
 
 
 class Programs(NamedTuple):
@@ -80,17 +102,23 @@ def _typed(words):
     return random.wrap_key_data(jnp.moveaxis(words, 0, -1), impl=KEY_KIND)
 
 
-def _init_block(sampler: LaneSampler, chains: int, model, observed, truth, words):
+def _given(sampler: LaneSampler, numbers) -> Any:
+    return sampler.with_numbers(numbers) if isinstance(sampler, Numbered) else sampler
+
+
+def _init_block(sampler: LaneSampler, chains: int, shared: Shared, model, observed, truth, words):
     TRACES["init"] += 1
+    sampler = _given(sampler, shared.numbers)
     model, observed = jax.tree.map(lambda x: repeat_lanes(x, chains), (model, observed))
     return sampler.init_lanes(model, observed, first_keys(_typed(words)), chains)
 
 
 def _segment_block(
-    sampler: LaneSampler, chains: int, plan: Schedule, first, model, observed, truth, words, carry, bins
+    sampler: LaneSampler, chains: int, plan: Piece, shared: Shared, model, observed, truth, words, carry, bins
 ):
     """Run one segment of one block; returns the carry and a `_reducers.Segment`."""
     TRACES["segment"] += 1
+    sampler, first = _given(sampler, shared.numbers), shared.first
     model, observed = jax.tree.map(lambda x: repeat_lanes(x, chains), (model, observed))
     keys = _typed(words)
     thin = plan.thin
@@ -131,10 +159,25 @@ def _segment_block(
 
 
 def _spread(function: Callable, devices: int) -> Callable:
-    """Map over blocks on each device, and over devices; the first argument is shared by all blocks."""
+    """Map over the blocks in use on each device, and over devices; the first argument is shared by all blocks.
+
+    Blocks that are not in use cost nothing, and zeros stand in their place.
+    """
 
     def mapped(shared, *blocked):
-        return lax.map(lambda x: function(shared, *x), blocked)
+        count = jax.tree.leaves(blocked)[0].shape[0]
+        if count == 1:
+            return lax.map(lambda x: function(shared, *x), blocked)
+        traced = jax.jit(function)  # once, for its shapes and for the loop
+        one = lambda x, i: lax.dynamic_index_in_dim(x, i, keepdims=False)
+        shapes = jax.eval_shape(traced, shared, *jax.tree.map(lambda x: x[0], blocked))
+
+        def block(i, done):
+            found = traced(shared, *jax.tree.map(lambda x: one(x, i), blocked))
+            return jax.tree.map(lambda all_, x: lax.dynamic_update_index_in_dim(all_, x, i, 0), done, found)
+
+        empty = jax.tree.map(lambda x: jnp.zeros((count, *x.shape), x.dtype), shapes)
+        return lax.fori_loop(np.int32(0), shared.live, block, empty)
 
     if devices == 1:
         return mapped
@@ -168,11 +211,21 @@ def place(tree, devices: int):
     return jax.tree.map(one, tree)
 
 
-def shared(value, devices: int):
-    """A number that every device, of every process, has."""
+def everywhere(tree, devices: int):
+    """Numbers that every device, of every process, has."""
+    tree = jax.tree.map(jnp.asarray, tree)
     if hosts.count() == 1:
-        return value
-    return jax.device_put(value, NamedSharding(_mesh(devices), Spec()))
+        return tree
+    return jax.device_put(tree, NamedSharding(_mesh(devices), Spec()))
+
+
+def settings_of(sampler: LaneSampler, model: Any, dtype: Any) -> Any:
+    """The settings that programs take as numbers: ints in 32 bits, floats of the dtype of the algebra; `model`: of one
+    problem."""
+    if not isinstance(sampler, Numbered):
+        return ()
+    kind = lambda x: np.asarray(x, np.int32 if isinstance(x, int | np.integer) else dtype)
+    return jax.tree.map(kind, sampler.numbers(model))
 
 
 def _abstract(tree, devices: int):
@@ -183,20 +236,24 @@ def _abstract(tree, devices: int):
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), tree)
 
 
-def compiled(sampler: LaneSampler, chains: int, devices: int, plan: Schedule, inputs: Inputs, bins) -> Programs:
-    """Both programs, compiled side by side, once per (sampler, layout, shapes).
+def compiled(
+    sampler: LaneSampler, chains: int, devices: int, plan: Piece, numbers: Any, inputs: Inputs, bins: Any
+) -> Programs:
+    """Both programs, compiled side by side, once per (sampler but for its numbers, layout, shapes).
 
     Args:
+        numbers: `settings_of` the sampler.
         inputs, bins: arrays, or their shapes (`jax.ShapeDtypeStruct`): nothing is run.
     """
     start = time.perf_counter()
+    sampler = sampler.general() if isinstance(sampler, Numbered) else sampler
     inputs, bins = _abstract((inputs, bins), devices)
-    leaves, tree = jax.tree.flatten((inputs, bins))
+    leaves, tree = jax.tree.flatten((numbers, inputs, bins))
     shapes = tuple((x.shape, str(x.dtype)) for x in leaves)
     tag = (sampler, chains, devices, tree, shapes, jax.config.jax_enable_x64)  # type: ignore[attr-defined]
-    first = jax.ShapeDtypeStruct((), jnp.uint32)
-    if devices > 1:
-        first = jax.ShapeDtypeStruct((), jnp.uint32, sharding=NamedSharding(_mesh(devices), Spec()))
+    everyone = None if devices == 1 else NamedSharding(_mesh(devices), Spec())
+    common = Shared(np.int32(0), np.uint32(0), numbers)
+    common = jax.tree.map(lambda x: jax.ShapeDtypeStruct((), x.dtype, sharding=everyone), common)
     begun, segment = _PROGRAMS.get(("init", *tag)), _PROGRAMS.get(("segment", plan, *tag))
     if begun is not None and segment is not None:
         return Programs(begun[0], segment, 0.0)
@@ -204,18 +261,15 @@ def compiled(sampler: LaneSampler, chains: int, devices: int, plan: Schedule, in
     jobs = []
     with ThreadPoolExecutor(2) as pool:  # XLA compiles outside of the interpreter's lock
         if begun is None:
-            low = jax.jit(_spread(lambda _, *block: _init_block(sampler, chains, *block), devices)).lower(
-                first, *inputs
-            )
+            low = jax.jit(_spread(partial(_init_block, sampler, chains), devices)).lower(common, *inputs)
             shape = low.out_info
             jobs.append(pool.submit(low.compile, _LIGHTLY if jax.default_backend() == "cpu" else None))
         else:
             shape = begun[1]
         if segment is None:
-            low = jax.jit(
-                _spread(lambda number, *block: _segment_block(sampler, chains, plan, number, *block), devices),
-                donate_argnums=(5,),
-            ).lower(first, *inputs, _abstract(shape, devices), bins)
+            low = jax.jit(_spread(partial(_segment_block, sampler, chains, plan), devices), donate_argnums=(5,)).lower(
+                common, *inputs, _abstract(shape, devices), bins
+            )
             segment = pool.submit(low.compile).result()
         if begun is None:
             begun = (jobs[0].result(), shape)

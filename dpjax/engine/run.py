@@ -27,7 +27,7 @@ from dpjax.engine.cutting import Groups
 from dpjax.engine.layout import layout, segment_length
 from dpjax.engine.loop import GroupLoop, Progress, Streamed, join
 from dpjax.engine.problems import Problems, precision
-from dpjax.engine.programs import Schedule, compiled
+from dpjax.engine.programs import Schedule, compiled, settings_of
 from dpjax.engine.result_codes import NON_FINITE, NOT_MOVING, OK
 from dpjax.engine.results import Chains, Run, replace_problems
 from dpjax.engine.sampler import KEY_BLOCK, LaneSampler
@@ -75,6 +75,8 @@ def run_chains(
     progress: Callable[[Progress], None] | None = None,
     checkpoint: Checkpoint | None = None,
     compile_only: bool = False,
+    only: np.ndarray | None = None,
+    replicates: int = 1,
 ) -> Run:
     """Run `chains` chains on every problem with one sampler; no rerun, no diagnosis.
 
@@ -93,6 +95,13 @@ def run_chains(
         checkpoint: where to keep the state between segments, and to go on from.
         compile_only: compile the programs (into the persistent cache, where there is one) and run nothing; the Run
             then holds no draws.
+        only: numbers of the problems to run, by the very programs of a run of all of them with the same `segment`;
+            their warm-up is then lengthened to whole segments.
+        replicates: run this many times the chains, `chains` of them at a time; only those learn from each other in
+            warm-up. Not for streaming.
+
+    Returns:
+        The run, of the problems `only`, with `replicates * chains` chains each.
 
     Raises:
         InputError: sizes out of range, or a checkpoint of another run.
@@ -103,6 +112,8 @@ def run_chains(
         raise InputError(f"thin must be a divisor or a multiple of {KEY_BLOCK}; got {thin}")
     if count == 0:
         raise InputError("there must be at least one problem")
+    if stream and replicates > 1:
+        raise InputError("replicates are not for streaming")
     available = len(jax.devices())
     if devices is not None and not 1 <= devices <= available:
         raise InputError(f"devices must lie in 1..{available}; got {devices}")
@@ -113,9 +124,12 @@ def run_chains(
     plan = layout(count, chains, statistics, devices or available, chains_per_batch, widest, lanes)
     if plan.devices < hosts.count():
         raise InputError(f"{count} problems make {plan.devices} blocks, too few for {hosts.count()} processes")
+    chosen = np.arange(count) if only is None else np.asarray(only, np.int64)
+    entries = len(chosen) * replicates
+    plan = plan.for_count(entries)
     float64 = everything64 or bool(np.max(problems.n) > problems.model.float64_above)
     names = problems.model_template().parameter_names
-    schedule = _schedule(sampler, draws, thin, stream, segment)
+    schedule = _schedule(sampler, draws, thin, stream, segment, only is not None)
     x64 = jax.config.jax_enable_x64  # type: ignore[attr-defined]
     settings = {
         "thin": thin,
@@ -132,25 +146,28 @@ def run_chains(
     with precision(float64):
         state = jnp.float64 if float64 or x64 else jnp.float32
         work = jnp.float64 if x64 or everything64 else jnp.float32
-        cut = Groups(problems, plan, seed, first_problem, truth, state, work)
+        cut = Groups(problems, chosen, replicates, plan, seed, first_problem, truth, state, work)
         inputs, bins = cut.arguments(0)
-        programs = compiled(sampler, chains, plan.devices, schedule, inputs, bins)
-        loop = GroupLoop(programs, plan, schedule, names, truth is not None, progress, count, checkpoint)
+        numbers = settings_of(sampler, problems.model_template(), work)
+        programs = compiled(sampler, chains, plan.devices, schedule.piece, numbers, inputs, bins)
+        loop = GroupLoop(programs, numbers, plan, schedule, names, truth is not None, progress, entries, checkpoint)
         if checkpoint is not None:
             identity = {"sampler": repr(sampler), "draws": draws, "stream": stream, "layout": repr(plan), **settings}
+            identity |= {"only": None if only is None else chosen.tolist(), "replicates": replicates}
             checkpoint.open(identity, (problems.z, problems.n, problems.scale, truth, problems.model))
         pieces = []
         for group in range(0 if compile_only else plan.calls):
             pieces.append(loop.run(group, lambda g=group: cut.arguments(g) if g else (inputs, bins)))  # type: ignore[misc]
     width = len(names)
     if compile_only:
-        shape = (count, chains)
+        shape = (entries, chains)
         pieces = [{"draws": np.zeros((*shape, 0, width)), "codes": np.zeros(shape, np.int32),
                    "accept": np.zeros(shape), "divergences": np.zeros(shape, np.int32)}]  # fmt: skip
-    whole = join(pieces, count)
+    whole = join(pieces, replicates)
     common: dict[str, Any] = {
-        "method": sampler.name, "names": names, "chains": chains, "settings": settings, "seconds": loop.seconds,
-        "compile_seconds": programs.seconds, **{k: whole[k] for k in ("codes", "accept", "divergences")},
+        "method": sampler.name, "names": names, "chains": chains * replicates, "settings": settings,
+        "seconds": loop.seconds, "compile_seconds": programs.seconds,
+        **{k: whole[k] for k in ("codes", "accept", "divergences")},
     }  # fmt: skip
     if not stream or compile_only:
         return Run(draws=whole["draws"][:, :, :draws], draws_per_chain=draws, **common)
@@ -158,11 +175,14 @@ def run_chains(
     return Run(draws=None, draws_per_chain=per_chain, streamed=Streamed.read(whole), **common)
 
 
-def _schedule(sampler: LaneSampler, draws: int, thin: int, stream: bool, segment: int | None) -> Schedule:
+def _schedule(
+    sampler: LaneSampler, draws: int, thin: int, stream: bool, segment: int | None, lengthen: bool
+) -> Schedule:
     chunk = max(thin, KEY_BLOCK)
     warm = -(-sampler.warmup_iterations // chunk) * chunk
     sampling = -(-draws * thin // chunk) * chunk
     segment = segment_length(warm, sampling, chunk) if segment is None else segment
+    warm = -(-warm // segment) * segment if lengthen else warm
     if segment % chunk or warm % segment:
         raise InputError(
             f"segment must be a multiple of {chunk} that divides the warm-up of {warm} steps; got {segment}"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+import copy
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -42,13 +43,36 @@ class Draw(NamedTuple):
     divergent: Bool[Array, " B"]
 
 
+class Numbered:
+    """A sampler some of whose settings its programs take as numbers: other values then need no other program.
+
+    Lane code reads these settings from `given`, where that is there.
+    """
+
+    given: ClassVar[Any] = None
+
+    def numbers(self, model: Model) -> Any:
+        """The settings that programs take as numbers, a pytree of ints and floats; `model`: of one problem."""
+        raise NotImplementedError
+
+    def general(self) -> Any:
+        """The sampler without them: the same for all their values."""
+        raise NotImplementedError
+
+    def with_numbers(self, numbers: Any) -> Any:
+        """The sampler as a program sees it: `numbers`, traced, in the place of its own."""
+        other = copy.copy(self)
+        object.__setattr__(other, "given", numbers)
+        return other
+
+
 @runtime_checkable
 class LaneSampler(Protocol):
     """A sampler as the engine runs it: lane code over `chains x problems` lanes, chains outermost.
 
     A problem's chains sit at lanes `c * problems + t`, so that pooling over chains is a reshape. Optional attributes:
     `float64`, everything in 64 bits; `widest_block`, most lanes of a block where a lane needs much memory;
-    `block_lanes(model, chains)`, about how many lanes a block should have on CPU; and
+    `block_lanes(model, chains)`, about how many lanes a block should have on CPU; settings as numbers (`Numbered`); and
     `adapt_lanes(model, observed, carry, positions, done, chains) -> carry`, called after every `KEY_BLOCK` iterations
     with what `position_lanes(carry)` was after each of them, stacked, and the number of iterations done (traced).
     """

@@ -22,10 +22,11 @@ from dpjax.samplers.gibbs import Gibbs
 
 
 def harder(sampler: Any, dim: int, *, trajectories: int, target: float, warmup: int) -> Any:
-    """The sampler with longer trajectories, shorter steps and a longer search and warm-up, or with more sweeps."""
+    """The sampler with longer trajectories, shorter steps and a longer search and warm-up, or with more sweeps: only in
+    what its programs are given as numbers."""
     if isinstance(sampler, Counts):
         return dataclasses.replace(
-            sampler, sweeps=trajectories * sampler.sweeps, burn_in=warmup * max(sampler.burn_in, KEY_BLOCK)
+            sampler, rounds=trajectories * sampler.rounds, burn_in=warmup * max(sampler.burn_in, KEY_BLOCK)
         )
     return dataclasses.replace(
         sampler,

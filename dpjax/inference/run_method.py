@@ -22,7 +22,7 @@ from dpjax.inference.reruns import failed as _failed
 from dpjax.inference.reruns import judged, located, merge
 
 #: Fields of samplers that are no plain data, or known otherwise.
-HIDDEN = ("noise", "covariates", "make", "start", "report")
+HIDDEN = ("noise", "covariates", "make", "start", "report", "rounds")
 
 
 def check_seed(seed: Any) -> int:
@@ -63,7 +63,7 @@ def run_method(
 
     Returns:
         `Run` with `diagnostics` per problem. A rerun problem's diagnostics are those of its own, more numerous
-        chains. Seconds include the reruns.
+        chains. Seconds include the reruns, which compile nothing.
 
     Raises:
         InputError: unknown method or settings, or exact statistics missing.
@@ -97,7 +97,10 @@ def run_method(
     run.settings["method"] = {k: v for k, v in dataclasses.asdict(sampler).items() if k not in HIDDEN}  # type: ignore[call-overload]
     if not rerun:
         return run
-    options = {k: v for k, v in options.items() if k not in ("chains_per_batch", "first_problem")}
+    # harder runs are of the programs of the first one: they have its chains several times over. Single chains would
+    # then all start on one side of a posterior with two, where the model knows the sides only by itself
+    options |= {"segment": run.settings.get("segment")}
+    one_sided = chains == 1 and problems.model.may_have_modes and problems.model.starts is None
     for stage, (make_harder, factor) in enumerate(method.escalate, start=1):
         bad = np.flatnonzero(_failed(run, draws * chains))
         if not len(bad):
@@ -105,12 +108,13 @@ def run_method(
         some = problems.take(bad)
         again = run_chains(
             make_harder(sampler, problems.model_template().dim),
-            some,
+            problems,
             seed=seed + 7919 * stage,
-            chains=chains * factor,
+            chains=chains * factor if one_sided else chains,
+            replicates=1 if one_sided else factor,
             draws=draws,
             thin=thin,
-            first_problem=bad,
+            only=bad,
             checkpoint=None if checkpoint is None else checkpoint.child(f"rerun{stage}"),
             **options,
         )

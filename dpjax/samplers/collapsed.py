@@ -22,6 +22,7 @@ from dpjax.kernels import collapsed as kernel
 from dpjax.kernels.batching import repeat_lanes, split_lanes
 from dpjax.kernels.collapsed import Info, Parameters, State, propose_lanes, reference_lanes
 from dpjax.mechanisms import LAPLACE, Mechanism
+from dpjax.samplers._effort import ByEffort
 
 #: Above this many statistics the curvature correction keeps its diagonal only (storage D P instead of D P^2).
 FULL_CURVATURE_UP_TO = 9
@@ -51,8 +52,8 @@ def pooled(x, chains: int):
 
 
 @dataclass(frozen=True)
-class Collapsed:
-    """Settings of the sampler (static).
+class Collapsed(ByEffort):
+    """Settings of the sampler; how hard it tries is given to its programs as numbers (`_effort`), the rest is static.
 
     leapfrogs: steps per trajectory (None: by dimension, see `leapfrogs_for`); warmup: adaptation iterations, a
     multiple of `WINDOW`; mode_steps: damped Gauss-Newton steps from the prior's centre before it; target: acceptance
@@ -99,6 +100,10 @@ class Collapsed:
         steps = self.leapfrogs_for(dim)
         return self.max_step if steps <= 4 else min(self.max_step, LONGEST_TRAJECTORY / steps)
 
+    def cooling_steps(self) -> float:
+        """Steps of the search for the mode in which the noise narrows to what it is."""
+        return float(self.mode_steps // 2)
+
     def step_lanes(
         self,
         model: Model,
@@ -109,10 +114,11 @@ class Collapsed:
         launching: Any = None,
     ) -> tuple[State, Info]:
         """One transition with fixed parameters; launching: a chain leaves the mode in its own direction."""
+        effort = self.effort(model.dim)
         return kernel.step_lanes(
             model, observed, parameters, keys, state, launching=launching, dispersion=self.dispersion,
             update=self.noise.update_lanes if self.noise.augmented else None, randoms=self.noise.randoms,
-            steps=self.leapfrogs_for(model.dim), jitter=self.jitter,
+            steps=effort.leapfrogs, turn=effort.turn, jitter=self.jitter,
         )  # fmt: skip
 
     # ---- the engine's view: mode search, then warm-up and draws in one loop body -----------------------------
@@ -139,10 +145,12 @@ class Collapsed:
         residual, _ = model.residual_lanes(position, observed)
         widening = jnp.log(jnp.maximum(residual * residual, usual) / usual)
         annealed = 1.0 if model.starts is None else 0.0  # a start that was looked for is not to be left
+        effort = self.effort(model.dim)
+        rate = lax.reciprocal(jnp.asarray(effort.cooling, usual.dtype))
 
-        def search(carry, index):
+        def search(index, carry):
             position, log_step = carry
-            heat = jnp.clip(1.0 - index.astype(usual.dtype) / (self.mode_steps // 2), 0.0, annealed)
+            heat = jnp.clip(1.0 - index.astype(usual.dtype) * rate, 0.0, annealed)
             covariance, jacobian = reference_lanes(model, observed, position)
             parameters = Parameters(jnp.exp(log_step), precision, covariance, jacobian, None)
             state = State(position, usual * jnp.exp(heat * widening))
@@ -153,21 +161,21 @@ class Collapsed:
             # a leapfrog step of sqrt(2) from rest is the whole Gauss-Newton step
             moved = log_step + jnp.where(uphill, 0.3, -1.0).astype(usual.dtype)
             log_step = jnp.clip(moved, -6.0, 0.5 * float(np.log(2.0)))
-            return (jnp.where(uphill[None], end.position, position), log_step.astype(usual.dtype)), None
+            return jnp.where(uphill[None], end.position, position), log_step.astype(usual.dtype)
 
         start = (position, jnp.full(usual.shape[-1:], -1.0, usual.dtype))
-        return lax.scan(search, start, jnp.arange(self.mode_steps, dtype=jnp.int32))[0][0]
+        return lax.fori_loop(np.int32(0), jnp.asarray(effort.mode_steps, jnp.int32), search, start)[0]
 
     def iterate_lanes(self, model, observed, carry: Carry, keys, index, chains: int) -> tuple[Carry, Draw]:
         state, parameters, adaptation = carry
-        work, log_step, warming = observed.root_n_over_b.dtype, adaptation.log_step, index < self.warmup
+        effort = self.effort(model.dim)
+        work, log_step, warming = observed.root_n_over_b.dtype, adaptation.log_step, index < effort.warmup
         used = parameters._replace(step_size=jnp.where(warming, jnp.exp(log_step), parameters.step_size))
         state, info = self.step_lanes(model, observed, used, keys, state, index == 0)
         position, acceptance = state.position, info.acceptance
         # Robbins-Monro on the step size, pooled over a problem's chains
         gain = 2.0 / (index.astype(work) + 4.0) ** 0.7
-        longest = float(np.log(self.longest_step(model.dim)))
-        learned = jnp.clip(log_step + gain * (acceptance - self.target), -5.0, longest)
+        learned = jnp.clip(log_step + gain * (acceptance - effort.target), -5.0, effort.longest)
         log_step = jnp.where(warming, pooled(learned, chains), log_step)
         reported = model.report_lanes(position.astype(work))
         if model.constrained:  # a chain that never enters its set must not pass for one that did
@@ -183,6 +191,7 @@ class Collapsed:
         """What a window of warm-up teaches; nothing is changed once the draws have begun."""
         work = observed.root_n_over_b.dtype
         over_b = observed.n_over_b.astype(work)[:, None]
+        warmup = self.effort(model.dim).warmup
 
         def learn(carry: Carry) -> Carry:
             state, parameters, adaptation = carry
@@ -200,7 +209,7 @@ class Collapsed:
             curvature = pooled(total, chains) / WINDOW
             learned = Parameters(step_size, parameters.prior_precision, covariance, jacobian, curvature)
             # the first window still comes from the mode; the last two only learn the step size
-            frozen = done > self.warmup - 2 * WINDOW
+            frozen = done > warmup - 2 * WINDOW
             first = done <= WINDOW
 
             def choose(keep, old, new):
@@ -209,7 +218,7 @@ class Collapsed:
             keep = Parameters(jnp.zeros_like(frozen), frozen, frozen | first, frozen | first, frozen)
             return Carry(state, jax.tree.map(choose, keep, parameters, learned), adaptation)
 
-        return lax.cond(done <= self.warmup, learn, lambda c: c, carry)
+        return lax.cond(done <= warmup, learn, lambda c: c, carry)
 
     def finite_lanes(self, carry: Carry) -> Bool[Array, " B"]:
         return jnp.isfinite(carry.state.position).all(0) & jnp.isfinite(carry.state.scales).all(0)

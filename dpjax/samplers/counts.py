@@ -10,17 +10,18 @@ the normal law is wrong there.
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
+from jax import lax, random
 from jaxtyping import Array, Float
 
 from dpjax.engine.model import Observed
-from dpjax.engine.sampler import KEY_BLOCK, Draw, odd_chains
+from dpjax.engine.sampler import KEY_BLOCK, Draw, Numbered, odd_chains
 from dpjax.errors import InputError
 from dpjax.kernels.streams import normals_and_uniforms_lanes
 from dpjax.mechanisms import LAPLACE, Mechanism
@@ -39,23 +40,31 @@ class CountsState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Counts:
-    """Settings (static): length of the tables of log weights, more than the number of records; categories; sweeps per
-    step; burn_in: steps thrown away."""
+class Counts(Numbered):
+    """Settings: length of the tables of log weights, more than the number of records; categories; sweeps per step;
+    burn_in: steps thrown away; rounds: how many times a step's sweeps are done. Static, but for burn_in and rounds,
+    which programs are not compiled for."""
 
     noise: Mechanism = LAPLACE
     length: int = 64
     categories: int = 3
     sweeps: int = 1
     burn_in: int = 2 * KEY_BLOCK
+    rounds: int = 1
     name: str = "collapsed"
 
     float64 = True
     law = "exact law of the counts (multinomial)"
 
     def __post_init__(self):
-        if self.sweeps < 1 or self.burn_in < 0:
-            raise InputError("sweeps must be at least 1 and burn_in at least 0")
+        if self.sweeps < 1 or self.rounds < 1 or self.burn_in < 0:
+            raise InputError("sweeps and rounds must be at least 1 and burn_in at least 0")
+
+    def numbers(self, model: Any) -> int:
+        return self.rounds
+
+    def general(self) -> Counts:
+        return dataclasses.replace(self, burn_in=0, rounds=1)
 
     @property
     def warmup_iterations(self) -> int:
@@ -106,10 +115,22 @@ class Counts:
         some_normals, some_uniforms = model.conjugate_randoms
         size = self.sweeps * self.categories
         normals, uniforms = normals_and_uniforms_lanes(keys, some_normals, size + some_uniforms, carry.counts.dtype)
-        for number in range(self.sweeps):
-            offset = 1 + (index * self.sweeps + number) % (self.categories - 1)
-            part = uniforms[number * self.categories : (number + 1) * self.categories]
-            carry = self.sweep_lanes(carry, offset, part)
+        rounds = jnp.asarray(self.rounds if self.given is None else self.given, jnp.int32)
+
+        def further(number):
+            """Uniforms of a further round, from a key of its own."""
+            again = jax.vmap(lambda key: random.fold_in(key, number.astype(jnp.uint32)))(keys)
+            return normals_and_uniforms_lanes(again, 0, size, carry.counts.dtype)[1]
+
+        def one_round(number, counts):
+            drawn = lax.cond(number == 0, lambda: uniforms[:size], lambda: further(number))
+            state, first = carry._replace(counts=counts), (index * rounds + number) * self.sweeps
+            for sweep in range(self.sweeps):
+                offset = 1 + (first + sweep) % (self.categories - 1)
+                state = self.sweep_lanes(state, offset, drawn[sweep * self.categories : (sweep + 1) * self.categories])
+            return state.counts
+
+        carry = carry._replace(counts=lax.fori_loop(np.int32(0), rounds, one_round, carry.counts))
         prior = model.prior.replace(concentration=model.prior.concentration + carry.counts)
         position = prior.draw_lanes(keys, normals, uniforms[size:])
         carry = carry._replace(position=position)

@@ -17,16 +17,16 @@ from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from dpjax.engine.model import Observed
-from dpjax.engine.sampler import KEY_BLOCK, Draw
+from dpjax.engine.sampler import Draw
 from dpjax.errors import InputError
 from dpjax.kernels.batching import repeat_lanes
 from dpjax.kernels.collapsed import DIVERGENCE, LAUNCH_ERROR
 from dpjax.kernels.hmc import Trajectory, trajectory_lanes
 from dpjax.kernels.streams import normals_and_uniforms_lanes
+from dpjax.samplers._effort import ByEffort
 from dpjax.samplers.arrow import Arrow, curvature_lanes, factor_lanes, force_lanes, velocity_lanes
-from dpjax.samplers.collapsed import pooled
+from dpjax.samplers.collapsed import WINDOW, pooled
 
-WINDOW = KEY_BLOCK  # iterations between changes of the metric
 #: Bound on the length of trajectories.
 LONGEST_TRAJECTORY = 2.64
 
@@ -44,8 +44,8 @@ class PartyState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class PartyHmc:
-    """Settings of the sampler (static).
+class PartyHmc(ByEffort):
+    """Settings of the sampler; how hard it tries is given to its programs as numbers (`_effort`), the rest is static.
 
     leapfrogs: steps per trajectory (None: by dimension); warmup: adaptation iterations, a multiple of `WINDOW`;
     mode_steps: damped Gauss-Newton steps from the prior's centre before it; target: acceptance rate aimed at; jitter:
@@ -90,6 +90,9 @@ class PartyHmc:
         """Bound on the step size: a longer trajectory turns back."""
         return LONGEST_TRAJECTORY / self.leapfrogs_for(dim)
 
+    def cooling_steps(self) -> float:
+        return 0.6 * self.mode_steps
+
     # ---- one iteration -------------------------------------------------------------------------------------
     def _propose_lanes(self, model, observed, arrow, position, momentum, step_size, steps, cooling=None) -> Trajectory:
         """Leapfrog trajectory; densities and gradients in the dtype of the algebra."""
@@ -115,19 +118,18 @@ class PartyHmc:
         return PartyState(*starting, arrow, learned)  # type: ignore[call-arg]
 
     def _mode_lanes(self, model, observed, position, prior):
-        """Damped Gauss-Newton search; the noise narrows in its first half from what was missed to what it is.
-
-        Returns position, log step and (K, B, C and their factors).
-        """
+        """Damped Gauss-Newton search; the noise narrows in its first half from what was missed to what it is. Returns
+        position, log step and (K, B, C and their factors)."""
         missed = jnp.abs(model.noise_lanes(position, observed)).max(0)
         missed = missed.reshape(model.parties, -1).max(0).astype(prior[0].dtype)
         widening = jnp.log(jnp.maximum(missed, 1.0))
         zero = jnp.zeros_like(widening)
-        momentum = jnp.zeros(position.shape, prior[0].dtype)
+        momentum, effort = jnp.zeros(position.shape, prior[0].dtype), self.effort(model.dim)
+        rate = lax.reciprocal(jnp.asarray(effort.cooling, zero.dtype))
 
-        def search(carry, index):
+        def search(index, carry):
             position, log_step, _ = carry
-            heat = jnp.clip(1.0 - index.astype(zero.dtype) / (0.6 * self.mode_steps), 0.0, 1.0)
+            heat = jnp.clip(1.0 - index.astype(zero.dtype) * rate, 0.0, 1.0)
             wider = jnp.exp(heat * widening)
             learned = _with_prior(prior, curvature_lanes(model, observed, position, wider))
             arrow = factor_lanes(model, *learned)
@@ -136,7 +138,7 @@ class PartyHmc:
             uphill = jnp.isfinite(gain) & (gain > 0)
             # a leapfrog step of sqrt(2) from rest is the whole Gauss-Newton step
             log_step = jnp.clip(log_step + jnp.where(uphill, 0.3, -1.0).astype(zero.dtype), -6.0, 0.3465)
-            return (jnp.where(uphill[None], end.position, position), log_step, (learned, arrow)), None
+            return jnp.where(uphill[None], end.position, position), log_step, (learned, arrow)
 
         # the last step's metric, one step short of the mode, serves until the chains have moved
         size, parties = model.own_dim, model.parties
@@ -147,13 +149,12 @@ class PartyHmc:
             jnp.zeros((size, dim, parties * lanes), dtype),
         )
         start = (position, zero, (empty, Arrow(*empty)))
-        return lax.scan(search, start, jnp.arange(self.mode_steps, dtype=jnp.int32))[0]
+        return lax.fori_loop(np.int32(0), jnp.asarray(effort.mode_steps, jnp.int32), search, start)
 
     def iterate_lanes(self, model, observed, carry: PartyState, keys, index, chains: int) -> tuple[PartyState, Draw]:
         model, position, log_step = model.given(observed), carry.position, carry.log_step
-        work = log_step.dtype
-        launching, warming = index == 0, index < self.warmup
-        steps = self.leapfrogs_for(model.dim)
+        work, effort = log_step.dtype, self.effort(model.dim)
+        launching, warming = index == 0, index < effort.warmup
         refresh = self.refresh and model.conjugate
         extra = model.conjugate_randoms if refresh else (0, 0)
         momentum, uniforms = normals_and_uniforms_lanes(keys, model.dim + extra[0], 2 + extra[1], work)
@@ -161,9 +162,9 @@ class PartyHmc:
         jittered = 1.0 + self.jitter * (2.0 * uniforms[0] - 1.0)
         step_size = jnp.where(warming, jnp.exp(log_step), carry.step_size) * jittered
         # chains leave the mode in their own directions: a quarter turn from rest is a draw around it
-        step_size = jnp.where(launching, jnp.full_like(step_size, np.pi / 2 / steps), step_size)
+        step_size = jnp.where(launching, jnp.full_like(step_size, effort.turn), step_size)
         kick = jnp.where(launching, self.dispersion, 1.0).astype(work)
-        end = self._propose_lanes(model, observed, carry.arrow, position, momentum * kick, step_size, steps)
+        end = self._propose_lanes(model, observed, carry.arrow, position, momentum * kick, step_size, effort.leapfrogs)
         acceptance = jnp.exp(jnp.minimum(end.log_ratio, 0.0))
         accepted = jnp.where(launching, end.log_ratio > LAUNCH_ERROR, uniforms[1] < acceptance)
         position = jnp.where(accepted[None], end.position, position)
@@ -172,8 +173,7 @@ class PartyHmc:
             usable = jnp.isfinite(fresh).all(0) & ~launching
             position = jnp.where(usable[None], fresh, position)
         gain = 2.0 / (index.astype(work) + 4.0) ** 0.7
-        longest = float(np.log(self.longest_step(model.dim)))
-        learned = jnp.clip(log_step + gain * (acceptance - self.target), -6.0, longest)
+        learned = jnp.clip(log_step + gain * (acceptance - effort.target), -6.0, effort.longest)
         log_step = jnp.where(warming, pooled(learned, chains), log_step)
         draw = Draw(model.report_lanes(position).astype(work), acceptance, end.log_ratio < DIVERGENCE)
         return carry._replace(position=position, log_step=log_step, log_step_sum=carry.log_step_sum + log_step), draw
@@ -185,6 +185,7 @@ class PartyHmc:
     def adapt_lanes(self, model, observed, carry: PartyState, positions, done, chains: int) -> PartyState:
         """After a window of warm-up: its step size, and the metric of all windows but the first and the last two."""
         lanes, model = carry.position.shape[-1] // chains, model.given(observed)
+        warmup = self.effort(model.dim).warmup
         first = jax.tree.map(lambda x: x[..., :lanes], model)
 
         def learn(carry: PartyState) -> PartyState:
@@ -200,9 +201,9 @@ class PartyHmc:
         def window(carry: PartyState) -> PartyState:
             step_size = jnp.exp(carry.log_step_sum / WINDOW)
             carry = carry._replace(step_size=step_size, log_step_sum=jnp.zeros_like(carry.log_step_sum))
-            return lax.cond(done <= self.warmup - 3 * WINDOW, learn, lambda c: c, carry)
+            return lax.cond(done <= warmup - 3 * WINDOW, learn, lambda c: c, carry)
 
-        return lax.cond(done <= self.warmup, window, lambda c: c, carry)
+        return lax.cond(done <= warmup, window, lambda c: c, carry)
 
     def finite_lanes(self, carry: PartyState) -> Bool[Array, " B"]:
         return jnp.isfinite(carry.position).all(0)

@@ -65,9 +65,11 @@ def test_rhat_of_reruns_is_arviz_on_the_chains_as_they_ran(fitted):
     make, factor = METHODS["collapsed"].escalate[0]
     problems = fitted.problems.take([0, 2])
     sampler = make(Collapsed(**LAME), problems.model_template().dim)
+    first = fitted.run.settings["segment"]
     alone = run_chains(
-        sampler, problems, seed=3 + 7919, chains=2 * factor, draws=60, first_problem=np.array([0, 2])
-    ).draws
+        sampler, fitted.problems, seed=3 + 7919, chains=2, replicates=factor, draws=60, only=np.array([0, 2]),
+        segment=first,
+    ).draws  # fmt: skip
     summary = fitted.summary()
     for place, problem in enumerate((0, 2)):
         posterior = fitted[problem]
