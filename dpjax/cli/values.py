@@ -99,6 +99,11 @@ def _option_value(option: str, text: str) -> float | list[int]:
         raise InputError(f"{option} must be a number, or whole numbers separated by commas; got {text!r}") from None
 
 
+def parse_whole_numbers(option: str, text: str) -> list[int]:
+    """`0,1` as a list of whole numbers."""
+    return parse_several(option, [text], whole_number, "whole numbers separated by commas")
+
+
 def parse_several(option: str, texts: Sequence[str], kind: Callable[[str], T], what: str) -> list[T]:
     """Values of an option that may be repeated or hold a comma-separated list."""
     values = []

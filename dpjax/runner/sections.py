@@ -6,8 +6,10 @@ from typing import Any
 
 import msgspec
 
-from dpjax._base.reading import READING, Reading, split_reading
-from dpjax.runner.fingerprint import LATER
+from dpjax._base.options import options_of
+from dpjax._base.reading import ReadingOptions
+from dpjax.releases.options import ReleaseFields
+from dpjax.statistics.options import StatisticOptions
 
 #: Keys of [calibration] that say what is simulated: arguments of `dpjax.calibration.design.study_design`.
 DESIGN = (
@@ -20,7 +22,7 @@ class _Strict(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=T
     """Unknown keys are refused: a misspelt key must not pass for its default."""
 
 
-class Data(_Strict, frozen=True):
+class Data(ReadingOptions, frozen=True):
     """`[data]`: a table. csv: path of a CSV file, relative to the config; builtin: "diabetes" (scikit-learn's, raw
     units); data_is_public: whoever runs this says that the table is no secret (needed for non-private results);
     accept: go on although the table looks wrong; the rest: how it is read (`dpjax._base.reading.Reading`)."""
@@ -29,63 +31,26 @@ class Data(_Strict, frozen=True):
     builtin: str | None = None
     data_is_public: bool = False
     accept: bool = False
-    separator: str | None = None
-    decimal: str | None = None
-    encoding: str | None = None
-    missing: str | None = None
-    missing_codes: list[float | str] | dict[str, list[float | str]] | None = None
-    impute: dict[str, float | str] | None = None
-
-    @property
-    def missing_values(self) -> dict[str, Any]:
-        """What is said about missing values, as keywords of `dpjax.release`."""
-        return {name: getattr(self, name) for name in ("missing", "missing_codes", "impute")}
-
-    @property
-    def reading(self) -> Reading:
-        """How the table is read."""
-        return split_reading({name: getattr(self, name) for name in READING})[0]
 
 
-class ReleaseSection(_Strict, frozen=True):
+class ReleaseSection(ReleaseFields, frozen=True):
     """`[release]`: either `file`, a release file relative to the config, or what `dpjax.release` needs."""
 
     file: str | None = None
-    model: str = "linear-regression"
-    target: str | None = None
-    features: list[str] | None = None
     bounds: dict[str, tuple[float, float]] | tuple[float, float] | None = None
-    rule: str | None = None
-    categories: int | None = None
-    labels: list[str] | None = None
-    released: list[int] | None = None
-    options: dict[str, Any] = {}
-    epsilon: float | None = None
-    delta: float | None = None
-    mechanism: str = "laplace"
-    adjacency: str = "replace-one"
-    moments: bool = False
-    moments_share: float | None = None
-    intercept: bool = True
-    squares: bool | None = None
-    norms: dict[str, float] | None = None
-    averaged: int | None = None
 
     @property
     def arguments(self) -> dict[str, Any]:
         """What is given, as keyword arguments of `dpjax.release`."""
-        given = {name: getattr(self, name) for name in self.__struct_fields__ if name not in ("file", "options")}
-        for name in ("moments", "intercept"):
-            if given[name] == LATER[name]:
-                del given[name]
-        return {name: value for name, value in given.items() if value is not None} | self.options
+        given = {name: getattr(self, name) for name in ReleaseFields.__struct_fields__ if name != "options"}
+        usual = {name: one.default for name, one in options_of(ReleaseFields).items()}
+        return {name: value for name, value in given.items() if value != usual[name]} | self.options
 
     @property
     def statistic(self) -> dict[str, Any]:
         """The part of it that `dpjax.statistics.kinds.make_statistic` takes."""
-        noise = ("epsilon", "delta", "mechanism", "adjacency", "moments_share")
-        given = {name: value for name, value in self.arguments.items() if name not in noise}
-        return {"kind": given.pop("model"), **given}
+        given = {name: value for name, value in self.arguments.items() if name in StatisticOptions.__struct_fields__}
+        return {"kind": self.model, **given, **self.options}
 
 
 class Override(_Strict, frozen=True):
