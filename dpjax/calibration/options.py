@@ -49,10 +49,6 @@ class DesignOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         str | None, option("clamp (default) or redact: records outside the bounds of an unbounded family.")
     ] = None
     categories: Annotated[int | None, option("Categories of a multinomial.", metavar="K")] = None
-    released: Annotated[
-        Sequence[int] | None,
-        option("Of a multinomial: the counts that are released, all (the default) or all but one.", metavar="0,1,..."),
-    ] = None
     options: Annotated[
         Mapping[str, Any] | None,
         option(
@@ -60,6 +56,10 @@ class DesignOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             check=_check_options,
         ),
     ] = None  # fmt: skip
+    released: Annotated[
+        Sequence[int] | None,
+        option("Of a multinomial: the counts that are released, all (the default) or all but one.", metavar="0,1,..."),
+    ] = None
     mechanism: Annotated[
         str,
         option("laplace, discrete-laplace (counts) or gaussian.", check=_check_mechanism),

@@ -21,14 +21,6 @@ def _constants(flag: str, texts: Sequence[str]) -> dict[str, float | str]:
     return {name: values.number_or_text(value) for name, value in found.items()}
 
 
-def _norms(flag: str, text: str) -> dict[str, float]:
-    try:
-        longest, largest = (float(part) for part in text.split(","))
-    except ValueError:
-        raise InputError(f"{flag} must be two numbers X,Y; got {text!r}") from None
-    return {"features": longest, "target": largest}
-
-
 def _family_options(flag: str, texts: Sequence[str]) -> dict[str, Any]:
     found = values.parse_family_options(texts, flag)
     check_family_options(found)
@@ -43,7 +35,7 @@ def _family_options(flag: str, texts: Sequence[str]) -> dict[str, Any]:
         "options": FromText(_family_options, several=True, flag="option"),
         "labels": FromText(values.parse_labels, several=True),
         "released": FromText(values.parse_whole_numbers),
-        "norms": FromText(_norms),
+        "norms": FromText(values.parse_norms),
         "missing_codes": FromText(values.parse_codes, several=True, flag="missing-code"),
         "impute": FromText(_constants, several=True),
     },

@@ -58,10 +58,11 @@ def fingerprint(config: Any, folder: Path) -> Fingerprints:
     sources = [section.file] if section is not None and section.file is not None else []
     if data is not None and data.data_is_public and data.csv is not None:
         sources.append(data.csv)
-    sections = (config.fit, config.calibration)
-    priors = [section.prior for section in sections if section is not None and isinstance(section.prior, str)]
+    fit, study = config.fit, config.calibration
+    named = [None if fit is None else fit.prior]
+    named += [] if study is None else [study.prior, study.truth, study.like]
     drawn = [content["data"], content["release"], *(_file_hash(folder / name) for name in sources)]
-    whole = [content, drawn, *(_file_hash(folder / name) for name in priors)]
+    whole = [content, drawn, *(_file_hash(folder / name) for name in named if isinstance(name, str))]
     private = data is not None and data.csv is not None and not data.data_is_public
     table = _hash(str((folder / str(data.csv)).resolve())) if data is not None and private else None
     return Fingerprints(_hash(whole), _hash(drawn), table)
