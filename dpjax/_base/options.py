@@ -8,16 +8,12 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, NamedTuple, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from dpjax._base.checks import shown
 from dpjax.errors import InputError
-
-P = ParamSpec("P")
-T = TypeVar("T")
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 #: A check of one value: name and value -> nothing, or an `InputError` that begins with the name.
 Check = Callable[[str, Any], object]
@@ -112,31 +108,3 @@ def true_or_false(name: str, value: Any) -> None:
     """
     if not isinstance(value, bool):
         raise InputError(f"{name} must be True or False, got {shown(value)}")
-
-
-# ---- public functions ----------------------------------------------------------------------------------------
-def no_type_check(function: Function) -> Function:
-    """As `typing.no_type_check`, while the program runs only: for a function that refuses wrong values itself, in words
-    of its own. What looks at values by types, as the tests of this package do, knows it by this name and leaves the
-    function alone; readers and checkers of source, who know the other one, still see its types.
-    """
-    function.__no_type_check__ = True  # type: ignore[attr-defined]
-    return function
-
-
-def same_parameters(
-    original: Callable[P, Any], returns: Any = inspect.Signature.empty
-) -> Callable[[Callable[..., T]], Callable[P, T]]:
-    """Give a function that takes keywords as they come the parameters of another, for readers, editors and checkers.
-
-    Args:
-        original: the function that spells them out.
-        returns: what is shown as the type of the result.
-    """
-
-    def shown_as(function: Callable[..., T]) -> Callable[P, T]:
-        signature = inspect.signature(original).replace(return_annotation=returns)
-        function.__signature__ = signature  # type: ignore[attr-defined]
-        return function
-
-    return shown_as

@@ -15,6 +15,7 @@ import numpy as np
 
 from dpjax._base.checks import check_choice, check_number, shown
 from dpjax._base.options import option
+from dpjax._base.signatures import no_field_check
 from dpjax.errors import InputError
 
 #: Separators that are awkward to type, by name.
@@ -67,6 +68,7 @@ class ReadingOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 READING = ReadingOptions.__struct_fields__
 
 
+@no_field_check
 @dataclass(frozen=True)
 class Reading:
     """What a user says about a table.
@@ -87,12 +89,12 @@ class Reading:
         InputError: any of these does not fit.
     """
 
-    separator: str | Any = ","
-    decimal: str | Any = "."
-    encoding: str | Any = "utf-8"
-    missing: str | Any = "refuse"
-    missing_codes: Mapping[str, Any] | Sequence[Any] | Any = ()
-    impute: Mapping[str, Any] | Any | None = None
+    separator: str = ","
+    decimal: str = "."
+    encoding: str = "utf-8"
+    missing: str = "refuse"
+    missing_codes: Mapping[str, Any] | Sequence[Any] = ()
+    impute: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         separator = NAMED.get(self.separator, self.separator) if isinstance(self.separator, str) else None

@@ -130,7 +130,7 @@ class StudyDesign:
             for method in methods:
                 method_named(method).check(problem)
 
-    def example(self, count: int, records: float, epsilon: float) -> Problems:
+    def example(self, count: int, records: int | float, epsilon: int | float) -> Problems:
         """Problems `[count]` of this form, with made-up sums.
 
         Raises:

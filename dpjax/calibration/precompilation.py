@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from dpjax._base.checks import check_size
-from dpjax._base.options import check_options, no_type_check
+from dpjax._base.options import check_options
+from dpjax._base.signatures import no_type_check
 from dpjax.calibration.design import StudyDesign
 from dpjax.calibration.options import DesignOptions, Prior
 from dpjax.calibration.study_design import of_parties, study_design
@@ -20,7 +21,7 @@ from dpjax.models import LinearRegression, Model, OriginRegression, model_for
 from dpjax.statistics.regression import RegressionStatistic
 
 #: Number of records at which programs are compiled: like most releases, below the change to 64-bit positions.
-RECORDS, EPSILON = 1000.0, 1.0
+RECORDS, EPSILON = 1000, 1.0
 
 
 class Precompiled(NamedTuple):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dpjax._base.checks import LARGEST_RECORDS, check_run, check_size
-from dpjax._base.options import no_type_check
+from dpjax._base.signatures import no_type_check
 from dpjax.calibration import statistics
 from dpjax.calibration.like import read_like
 from dpjax.calibration.mmd import mmd_to_nonprivate

@@ -25,7 +25,8 @@ Method = Annotated[
     typer.Option(
         help="exact, collapsed, gibbs, gibbs-literal, naive; of a regression also prior, noisy, plug-in, wishart, "
         "wishart-bounded, individual; of one through the origin also normal-x, fixed-s, fixed-s-fast, clt; in "
-        "simulations also naive-untruncated, non-private, ops. Default: exact where the model has one parameter, noisy for a release with moments, else collapsed."
+        "simulations also naive-untruncated, non-private, ops. Default: exact where the model has one parameter, "
+        "noisy for a release with moments, else collapsed."
     ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No line of progress (there is none but on a terminal).")]

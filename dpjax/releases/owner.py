@@ -11,8 +11,8 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dpjax._base.options import no_type_check, same_parameters
 from dpjax._base.private_frames import without_private_values
+from dpjax._base.signatures import no_type_check, same_parameters
 from dpjax.errors import PrivacyWarning, require
 from dpjax.releases import drawing
 from dpjax.releases import file as _file
