@@ -7,12 +7,15 @@ from __future__ import annotations
 import codecs
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 
 from dpjax._base.checks import check_choice, check_number, shown
+from dpjax._base.options import option
+from dpjax._base.signatures import no_field_check
 from dpjax.errors import InputError
 
 #: Separators that are awkward to type, by name.
@@ -24,6 +27,48 @@ DROP = (
 )
 
 
+class ReadingOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a user may say about a table; `Reading` explains it. None: nothing is said."""
+
+    separator: Annotated[
+        str | None, option("Between the fields of a table's lines: ',' if left out, ';', tab, ...", metavar="SIGN")
+    ] = None
+    decimal: Annotated[str | None, option("Decimal sign of a table's numbers: '.' or ','.", metavar="SIGN")] = None
+    encoding: Annotated[str | None, option("Of a table: utf-8 if left out, latin-1, utf-16, ...", metavar="NAME")] = (
+        None
+    )
+    missing: Annotated[str | None, option("Missing values: refuse the table (the default), or impute a constant.")] = (
+        None
+    )
+    missing_codes: Annotated[
+        list[float | str] | dict[str, list[float | str]] | None,
+        option("Value that stands for a missing one, or A=VALUE of a column; repeat.", metavar="VALUE"),
+    ] = None
+    impute: Annotated[
+        dict[str, float | str] | None,
+        option("With --missing impute: what counts instead, within bounds, public.", metavar="A=VALUE"),
+    ] = None
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """What is said, by name."""
+        return {name: value for name in READING if (value := getattr(self, name)) is not None}
+
+    @property
+    def reading(self) -> Reading:
+        """The same, checked.
+
+        Raises:
+            InputError: as `Reading`.
+        """
+        return Reading(**self.given)
+
+
+#: Keywords of `dpjax.release` that say how its table is read.
+READING = ReadingOptions.__struct_fields__
+
+
+@no_field_check
 @dataclass(frozen=True)
 class Reading:
     """What a user says about a table.
@@ -44,12 +89,12 @@ class Reading:
         InputError: any of these does not fit.
     """
 
-    separator: str | Any = ","
-    decimal: str | Any = "."
-    encoding: str | Any = "utf-8"
-    missing: str | Any = "refuse"
-    missing_codes: Mapping[str, Any] | Sequence[Any] | Any = ()
-    impute: Mapping[str, Any] | Any | None = None
+    separator: str = ","
+    decimal: str = "."
+    encoding: str = "utf-8"
+    missing: str = "refuse"
+    missing_codes: Mapping[str, Any] | Sequence[Any] = ()
+    impute: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         separator = NAMED.get(self.separator, self.separator) if isinstance(self.separator, str) else None
@@ -90,20 +135,6 @@ class Reading:
         """What stands for a missing value in a column, as text."""
         codes = self.missing_codes
         return list(codes.get(name, ()) if isinstance(codes, dict) else codes)
-
-
-#: Keywords of `dpjax.release` that say how its table is read.
-READING = tuple(field.name for field in fields(Reading))
-
-
-def split_reading(options: Mapping[str, Any]) -> tuple[Reading, dict[str, Any]]:
-    """`Reading` from those of the keywords that are about it (None: its default), and the others.
-
-    Raises:
-        InputError: as `Reading`.
-    """
-    given = {name: value for name, value in options.items() if name in READING and value is not None}
-    return Reading(**given), {name: value for name, value in options.items() if name not in READING}
 
 
 def checked_imputed(imputed: Mapping[str, Any] | None, statistic: Any) -> dict[str, Any] | None:

@@ -88,6 +88,12 @@ class StudyDesign:
         parts = [self.statistic.kind]
         if isinstance(self.statistic, OriginStatistic):
             parts.append("through the origin" + ("" if self.statistic.squares else " without the target's squares"))
+            if self.statistic.norms is not None:
+                parts.append(
+                    "norms of features {features:.6g}, of the target {target:.6g}".format(**self.statistic.norms)
+                )
+            if self.statistic.averaged > 1:
+                parts.append(f"records that are averages of {self.statistic.averaged}")
         if self.parties > 1:
             parts.append(f"{self.parties} parties with equal shares of the records")
         if self.statistic.truncation is not None:
@@ -117,13 +123,21 @@ class StudyDesign:
         for records, epsilon in cells:
             if records % self.parties:
                 raise InputError(f"records must be a multiple of the {self.parties} parties; got {records}")
-            z = np.full((1, self.model.statistic_dim), 2.0 * records)
             try:
-                problem = self._problems(z, np.array([float(records)]), np.array([epsilon]), np.zeros_like(z))
+                problem = self.example(1, records, epsilon)
             except InputError as error:
                 raise InputError(f"epsilon = {epsilon!r}: {error}", where="epsilon") from None
             for method in methods:
                 method_named(method).check(problem)
+
+    def example(self, count: int, records: int | float, epsilon: int | float) -> Problems:
+        """Problems `[count]` of this form, with made-up sums.
+
+        Raises:
+            InputError: as `dpjax.models.problems.make_problems`.
+        """
+        z = np.full((count, self.model.statistic_dim), 2.0 * records)
+        return self._problems(z, np.full(count, float(records)), np.full(count, epsilon), np.zeros_like(z))
 
     def study(self, cells: Sequence[tuple[int, float]], trials: int, seed: int) -> Study:
         """Simulate `trials` problems per cell (`dpjax.calibration.simulation.simulate_study`)."""

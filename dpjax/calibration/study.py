@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 
 from dpjax._base.checks import LARGEST_RECORDS, check_run, check_size
+from dpjax._base.signatures import no_type_check
 from dpjax.calibration import statistics
 from dpjax.calibration.like import read_like
 from dpjax.calibration.mmd import mmd_to_nonprivate
+from dpjax.calibration.options import DesignOptions, Prior
 from dpjax.calibration.ranks import Ranks, rank_statistics
 from dpjax.calibration.result import Calibration
 from dpjax.calibration.simulation import Study, positive
@@ -20,6 +22,7 @@ from dpjax.diagnostics.ranks import Diagnostics
 from dpjax.engine.checkpoint import Checkpoint
 from dpjax.engine.loop import Progress
 from dpjax.engine.results import Run
+from dpjax.engine.sampler import LaneSampler
 from dpjax.errors import InputError
 from dpjax.inference.methods import method_named
 from dpjax.inference.own_methods import name_of
@@ -33,23 +36,24 @@ from dpjax.statistics.regression import RegressionStatistic
 NON_PRIVATE_DRAWS = 60
 
 
+@no_type_check
 def calibrate(
     model: str | None = None,
     *,
     records: int | Sequence[int] | None = None,
     epsilon: float | Sequence[float] | None = None,
     trials: int = 300,
-    method: Any = None,
-    features: int | Any | None = None,
-    bounds: tuple[float, float] | Any | None = None,
+    method: str | LaneSampler | None = None,
+    features: int | None = None,
+    bounds: Sequence[float] | None = None,
     rule: str | None = None,
     categories: int | None = None,
     released: Sequence[int] | None = None,
     options: Mapping[str, Any] | None = None,
     mechanism: str = "laplace",
-    delta: float | Any | None = None,
-    sensitivity: float | Any | None = None,
-    prior: Mapping[str, Any] | str | os.PathLike | None = None,
+    delta: float | None = None,
+    sensitivity: float | None = None,
+    prior: Prior | None = None,
     simulate: str = "exact",
     clip: bool = False,
     moments: bool = False,
@@ -57,8 +61,10 @@ def calibrate(
     intercept: bool = True,
     parties: int = 1,
     squares: bool | None = None,
-    truth: Mapping[str, Any] | str | os.PathLike | None = None,
-    like: Release | str | os.PathLike | Any | None = None,
+    norms: Mapping[str, float] | None = None,
+    averaged: int | None = None,
+    truth: Prior | None = None,
+    like: Release | str | os.PathLike | None = None,
     chains: int = 2,
     draws: int = 500,
     thin: int | None = None,
@@ -78,7 +84,7 @@ def calibrate(
         trials: simulated data sets per combination.
         method: one of `dpjax.inference.methods.METHODS` or a sampler (`dpjax.samplers`); None: the model's default.
         features, bounds, rule, categories, released, options, mechanism, delta, sensitivity, prior, simulate, clip,
-            moments, moments_share, intercept, parties, squares, truth: what is simulated;
+            moments, moments_share, intercept, parties, squares, norms, averaged, truth: what is simulated;
             `dpjax.calibration.study_design.study_design` explains them, with defaults.
         like: a release, or the path of its file, that the simulated ones are like: in model, bounds, scaling, noise
             and, if they are left out, records and epsilon; the prior is by default that of `fit`.
@@ -93,6 +99,7 @@ def calibrate(
     Raises:
         InputError: a value out of range, or an argument that has no place in this model.
     """
+    chosen = {name: value for name, value in locals().items() if name in DesignOptions.__struct_fields__}
     alike = None
     if like is not None:
         first = _several("epsilon", epsilon) if epsilon is not None else []
@@ -107,18 +114,13 @@ def calibrate(
     check_run(chains, draws, thin, check_size("trials", trials) * len(cells), stream)
     for n, e in cells:
         check_size("records", n, most=LARGEST_RECORDS), positive("epsilon", e)
-    method = name_of(method)
-    design = study_design(
-        model, features=features, bounds=bounds, rule=rule, categories=categories, released=released, options=options,
-        mechanism=mechanism, delta=delta, sensitivity=sensitivity, prior=prior, simulate=simulate, clip=clip,
-        moments=moments, moments_share=moments_share, intercept=intercept, parties=parties, squares=squares,
-        truth=truth, like=alike, method=method,
-    )  # fmt: skip
-    method = design.default_method() if method is None else method
-    design.check(cells, [method])  # before the simulation, which takes a while
+    name = name_of(method)
+    design = study_design(like=alike, method=name, **chosen)
+    name = design.default_method() if name is None else name
+    design.check(cells, [name])  # before the simulation, which takes a while
     return calibrate_study(
         design.study(cells, trials, check_seed(seed)),
-        method, chains=chains, draws=draws, thin=thin, stream=stream, mmd=mmd, seed=seed,
+        name, chains=chains, draws=draws, thin=thin, stream=stream, mmd=mmd, seed=seed,
         chains_per_batch=chains_per_batch, devices=devices, progress=progress,
     )  # fmt: skip
 

@@ -2,64 +2,50 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpjax._base.checks import MOST_PARTIES, check_size
+from dpjax._base.options import Option, check_options, options_of
 from dpjax.calibration.design import ADJACENCY, StudyDesign
 from dpjax.calibration.like import Like
+from dpjax.calibration.options import DesignOptions
 from dpjax.calibration.simulation import LAWS, check_simulation, noise_scale, positive
 from dpjax.calibration.truth import truth_model
 from dpjax.engine.problems import precision
 from dpjax.errors import InputError
 from dpjax.families import Family
 from dpjax.inference.fit import inferred_model
-from dpjax.mechanisms import DEFAULT, mechanism_named
+from dpjax.mechanisms import mechanism_named
 from dpjax.models import LinearRegression, OriginRegression, PartySums, model_for
 from dpjax.models.families.making import family_prior
 from dpjax.privacy.budget import checked_share
 from dpjax.statistics.feature_moments import MOMENTS_SHARE
-from dpjax.statistics.kinds import check_options, simulated_statistic
+from dpjax.statistics.kinds import simulated_statistic
 from dpjax.statistics.regression import RegressionStatistic
 
 #: Share of the records at the centre of the prior that the default bounds of a study hold (Bernstein 2020, section 4.4;
 #: fixed a priori, not at each trial's true parameter: docs/formulas.md#stated-bounds).
 MIDDLE = 0.95
+#: Options that `simulated_statistic` takes as they are.
+SUMMED = ("rule", "categories", "released", "moments", "intercept", "squares", "norms", "averaged")
+#: Options that a study like a release may have too.
+BESIDE_LIKE = ("prior", "truth", "simulate", "clip")
 
 
 def study_design(
-    model: str | None = None,
-    *,
-    features: int | Any | None = None,
-    bounds: tuple[float, float] | Any | None = None,
-    rule: str | None = None,
-    categories: int | None = None,
-    released: Sequence[int] | None = None,
-    options: Mapping[str, Any] | None = None,
-    mechanism: str = DEFAULT,
-    delta: float | Any | None = None,
-    sensitivity: float | Any | None = None,
-    prior: Mapping[str, Any] | str | os.PathLike | None = None,
-    simulate: str = "exact",
-    clip: bool = False,
-    moments: bool = False,
-    moments_share: float | None = None,
-    intercept: bool = True,
-    parties: int = 1,
-    squares: bool | None = None,
-    truth: Mapping[str, Any] | str | os.PathLike | None = None,
-    like: Like | None = None,
-    method: str | None = None,
+    model: str | None = None, *, like: Like | None = None, method: str | None = None, **design: Any
 ) -> StudyDesign:
     """Check and put together what a study simulates.
 
     Args:
         model: one of `dpjax.statistics.kinds.kinds()`; None: linear-regression, or that of `like`.
+        like: a release (`dpjax.calibration.like.read_like`) whose model, bounds, scaling and noise the study has; the
+            prior is then by default that of `fit`. Excludes the arguments that say these things.
+        method: of the inference, for that default.
+        design: fields of `dpjax.calibration.options.DesignOptions`, which are the following.
         features: number of a regression's covariates (1 if None).
         bounds: in the units of the model. Of every variable of a regression (default (-1, 1)): they set the
             sensitivity, and records are not clipped unless `clip`, as in Bernstein and Sheldon 2019. Of the records of
@@ -79,54 +65,47 @@ def study_design(
         intercept: False for regressions through the origin.
         parties: number of parties that share the records of a regression evenly.
         squares: without an intercept: whether the sums of y^2 are released too (True if None).
+        norms, averaged: without an intercept, in place of bounds: they set the sensitivity, as of `dpjax.release`;
+            records are not shortened to them. With averaged the records of the study are the averages.
         truth: None: parameters are drawn from the prior of the inference; else another prior, or fixed values
             (`dpjax.calibration.truth.truth_model`). The ranks of the truth then need not be uniform.
-        like: a release (`dpjax.calibration.like.read_like`) whose model, bounds, scaling and noise the study has; the
-            prior is then by default that of `fit`. Excludes the arguments that say these things.
-        method: of the inference, for that default.
 
     Raises:
         InputError: an argument that is missing, has no place in this model, or a wrong value.
     """
+    chosen = DesignOptions(model=model, **design)
+    check_options(chosen)
+    mechanism, delta, sensitivity, prior = chosen.mechanism, chosen.delta, chosen.sensitivity, chosen.prior
+    simulate, clip, moments, parties = chosen.simulate, chosen.clip, chosen.moments, chosen.parties
     if simulate not in (known := [law for law in LAWS if law != "clipped"]):
         raise InputError(f"simulate must be one of {', '.join(known)}; got {simulate!r}")
     if clip and simulate != "exact":
         raise InputError("clip needs simulate = 'exact': there are no records to clip otherwise")
-    noise = mechanism_named(mechanism)
-    check_options(options or {})
-    chosen = {"rule": rule, "categories": categories, "released": released} | dict(options or {})
+    if not moments and chosen.moments_share is not None:
+        raise InputError(f"moments_share is for moments = true; got {chosen.moments_share!r}")
+    share = None
     if moments:
-        chosen["moments"] = True
-    elif moments_share is not None:
-        raise InputError(f"moments_share is for moments = true; got {moments_share!r}")
-    share = (
-        checked_share(MOMENTS_SHARE if moments_share is None else moments_share, "moments_share") if moments else None
-    )
-    check_size("parties", parties, most=MOST_PARTIES)
-    if not intercept:
-        chosen["intercept"] = False
-    if squares is not None:
-        chosen["squares"] = squares
+        share = checked_share(MOMENTS_SHARE if chosen.moments_share is None else chosen.moments_share, "moments_share")
+    said = {name: getattr(chosen, name) for name, one in options_of(DesignOptions).items() if not _usual(chosen, one)}
+    said |= said.pop("options", {})
     if like is None:
+        summed = {name: value for name, value in said.items() if name in SUMMED or name in (chosen.options or {})}
         statistic = simulated_statistic(
             model or RegressionStatistic.kind,
-            features=features,
-            bounds=bounds,
+            features=chosen.features,
+            bounds=chosen.bounds,
             middle=lambda family: middle_of_records(family, prior),
-            **{name: value for name, value in chosen.items() if value is not None},
+            **summed,
         )
         inferred = model_for(statistic, prior, default="calibration")
     else:
-        own = {"model": model, "features": features, "bounds": bounds, "delta": delta, "sensitivity": sensitivity,
-               "moments_share": moments_share, "mechanism": None if mechanism == DEFAULT else mechanism,
-               "parties": None if parties == 1 else parties, **chosen}  # fmt: skip
-        for name, value in own.items():
-            if value is not None:
-                raise InputError(f"like: {name} is that of the release; leave it out (got {value!r})")
+        for name in said:
+            if name not in BESIDE_LIKE:
+                raise InputError(f"like: {name} is that of the release; leave it out (got {said[name]!r})")
         statistic, mechanism, delta, sensitivity = like.statistic, like.mechanism, like.delta, like.sensitivity
         moments, share = like.share is not None, like.share
-        noise = mechanism_named(mechanism)
         inferred = inferred_model(statistic, prior, method)
+    noise = mechanism_named(mechanism)
     if parties > 1 and not isinstance(inferred, LinearRegression | OriginRegression):
         raise InputError(
             f"parties = {parties} is for regressions with normal covariates of unknown mean and covariance"
@@ -136,23 +115,29 @@ def study_design(
             raise InputError("studies of parties or without an intercept are simulated exactly, without moments")
         inferred = PartySums(inferred, parties)
     law = "clipped" if clip else simulate
-    source = None if truth is None else truth_model(statistic, truth, inferred)
+    source = None if chosen.truth is None else truth_model(statistic, chosen.truth, inferred)
     check_simulation(inferred if source is None else source, law)
     if noise.integer and not statistic.integer:
         raise InputError(
             f"mechanism {mechanism!r} is for sums of whole numbers, which those of {statistic.kind} are not"
         )
     if sensitivity is None:
-        usual = statistic.base if isinstance(statistic, RegressionStatistic) else statistic
-        size = positive("the sensitivity of these bounds", usual.sensitivity(noise.norm, ADJACENCY))
+        base = statistic.base if isinstance(statistic, RegressionStatistic) else statistic
+        size = positive("the sensitivity of these bounds", base.sensitivity(noise.norm, ADJACENCY))
     else:
         size = positive("sensitivity", sensitivity)
     noise_scale(mechanism, size, 1.0, delta)  # a delta that is missing or superfluous
-    design = StudyDesign(statistic, inferred, mechanism, delta, size, law, share, source)
+    made = StudyDesign(statistic, inferred, mechanism, delta, size, law, share, source)
     if like is not None and like.epsilon is not None and moments:
-        if not np.allclose(design._scales(like.epsilon), like.scale, rtol=1e-6, atol=0.0):
+        if not np.allclose(made._scales(like.epsilon), like.scale, rtol=1e-6, atol=0.0):
             raise InputError("like: the noise of the moments is not what their share of epsilon gives")
-    return design
+    return made
+
+
+def _usual(chosen: DesignOptions, one: Option) -> bool:
+    """Whether an option is at its default."""
+    value = getattr(chosen, one.name)
+    return value is one.default or (isinstance(value, str | int) and value == one.default) or value == {}
 
 
 def middle_of_records(family: Family, prior: Any = None, share: float = MIDDLE) -> tuple[float, float]:

@@ -24,21 +24,13 @@ Method = Annotated[
     str | None,
     typer.Option(
         help="exact, collapsed, gibbs, gibbs-literal, naive; of a regression also prior, noisy, plug-in, wishart, "
-        "wishart-bounded, individual; in simulations also naive-untruncated, non-private, ops. Default: exact "
-        "where the "
-        "model has one parameter, noisy for a release with moments, else collapsed."
+        "wishart-bounded, individual; of one through the origin also normal-x, fixed-s, fixed-s-fast, clt; in "
+        "simulations also naive-untruncated, non-private, ops. Default: exact where the model has one parameter, "
+        "noisy for a release with moments, else collapsed."
     ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No line of progress (there is none but on a terminal).")]
 Devices = Annotated[int | None, typer.Option(min=1, help="Devices to use; on CPU one per core if not given.")]
 Platform = Annotated[str | None, typer.Option(metavar="cpu|gpu|tpu", help="Where to run; JAX's choice if not given.")]
-Separator = Annotated[
-    str | None,
-    typer.Option(metavar="SIGN", help="Between the fields of a table's lines: ',' if left out, ';', tab, ..."),
-]
-Decimal = Annotated[str | None, typer.Option(metavar="SIGN", help="Decimal sign of a table's numbers: '.' or ','.")]
-Encoding = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Of a table: utf-8 if left out, latin-1, utf-16, ...")
-]
 Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write every number printed.")]
 Thin = Annotated[int | None, typer.Option(help="Keep every n-th step; the default depends on the method.")]

@@ -8,13 +8,15 @@ from typing import Annotated, Any
 
 import typer
 
-from dpjax._base.reading import split_reading
-from dpjax.cli import options, outputs, values
+from dpjax._base.reading import ReadingOptions
+from dpjax.cli import outputs, values
+from dpjax.cli.from_options import takes
 from dpjax.cli.messages import NOT_TRUSTED, OK
 from dpjax.cli.options import Force, Json, Seed
 from dpjax.errors import InputError
 
 
+@takes(ReadingOptions, without=("missing", "missing_codes", "impute"))
 def predict(
     posterior: Annotated[Path, typer.Argument(metavar="POSTERIOR.nc", help="Draws that fit --output wrote.")],
     new: Annotated[Path, typer.Argument(metavar="NEW.csv", help="Rows with a column for every feature.")],
@@ -22,9 +24,8 @@ def predict(
         list[str] | None,
         typer.Option(metavar="L", help="Probability of the intervals, 0.9 if not given; repeat or separate by commas."),
     ] = None,
-    separator: options.Separator = None,
-    decimal: options.Decimal = None,
-    encoding: options.Encoding = None,
+    *,
+    chosen: dict[str, Any],
     seed: Seed = 0,
     output: Annotated[
         Path | None, typer.Option("--output", metavar="CSV", help="Write features, mean, sd and intervals of all rows.")
@@ -46,9 +47,8 @@ def predict(
     from dpjax.inference.posterior_file import load_posterior
 
     levels = values.parse_several("--level", level, float, "numbers inside (0, 1)") if level else [LEVEL]
-    said = {"separator": separator, "decimal": decimal, "encoding": encoding}
     loaded = load_posterior(posterior)
-    made = loaded.predict(_rows(new, loaded.statistic, said), level=levels, seed=seed)
+    made = loaded.predict(_rows(new, loaded.statistic, chosen), level=levels, seed=seed)
     print(made.table())
     if output is not None:
         made.save(output, force)
@@ -57,9 +57,9 @@ def predict(
     return NOT_TRUSTED if made.warnings() else OK
 
 
-def _rows(new: Path, statistic: Any, said: Mapping[str, str | None]) -> Any:
+def _rows(new: Path, statistic: Any, said: Mapping[str, Any]) -> Any:
     """The file of new rows, or its columns if anything is said about how it is read."""
-    reading, _ = split_reading(said)
+    reading = ReadingOptions(**said).reading
     features = getattr(statistic, "features", None)
     if not reading.of_file or features is None:  # `predict` refuses other models
         return new

@@ -8,43 +8,49 @@ from typing import Annotated, Any
 
 import typer
 
-from dpjax.cli import messages, options, outputs, values
+from dpjax.cli import messages, outputs, values
+from dpjax.cli.from_options import FromText, takes
 from dpjax.cli.messages import BAD_INPUT, NOT_TRUSTED, OK
 from dpjax.cli.options import Force, Json
 from dpjax.errors import InputError
-from dpjax.statistics.kinds import check_options, kinds
+from dpjax.releases.options import ReleaseOptions, check_family_options
 
 
+def _constants(flag: str, texts: Sequence[str]) -> dict[str, float | str]:
+    found = values.parse_assignments(flag, texts, "VALUE")
+    return {name: values.number_or_text(value) for name, value in found.items()}
+
+
+def _family_options(flag: str, texts: Sequence[str]) -> dict[str, Any]:
+    found = values.parse_family_options(texts, flag)
+    check_family_options(found)
+    return found
+
+
+@takes(
+    ReleaseOptions,
+    {
+        "features": FromText(values.parse_names),
+        "bounds": FromText(lambda flag, texts: values.parse_bounds(texts, flag), several=True),
+        "options": FromText(_family_options, several=True, flag="option"),
+        "labels": FromText(values.parse_labels, several=True),
+        "released": FromText(values.parse_whole_numbers),
+        "norms": FromText(values.parse_norms),
+        "missing_codes": FromText(values.parse_codes, several=True, flag="missing-code"),
+        "impute": FromText(_constants, several=True),
+    },
+    following={
+        "target": ("epsilon", "output", "model"),
+        "rule": ("options",),
+        "released": ("private_bounds", "bounds_share", "quantiles", "mechanism", "delta", "adjacency"),
+    },
+    without=("report",),
+)
 def release(
     table: Annotated[Path, typer.Argument(metavar="TABLE.csv", help="The private table.")],
-    target: Annotated[str, typer.Option(help="Column of the response, or the one column of a family.")],
-    epsilon: Annotated[float, typer.Option(help="Privacy budget that this release spends, all in all.")],
+    *,
+    chosen: dict[str, Any],
     output: Annotated[Path, typer.Option(metavar="FILE", help="The release file.")],
-    model: Annotated[
-        str,
-        typer.Option(help=f"{', '.join(kinds())}."),
-    ] = "linear-regression",
-    features: Annotated[str | None, typer.Option(metavar="A,B", help="Columns of a regression's features.")] = None,
-    bounds: Annotated[
-        list[str] | None,
-        typer.Option(metavar="A=lo:hi", help="Bounds of a column, stated a priori; once per column."),
-    ] = None,
-    rule: Annotated[
-        str | None,
-        typer.Option(help="Of a family's records outside of the bounds: clamp (the default) or redact them."),
-    ] = None,
-    option: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Option of a family, such as shape=2 of gamma.")
-    ] = None,
-    categories: Annotated[int | None, typer.Option(help="Number of categories of a multinomial: 0, 1, ...")] = None,
-    labels: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="A,B,C",
-            help="Categories of a multinomial whose column holds text; two of a binomial, the second a success. With a "
-            "comma in one: in quotes inside the list, or the option once per label.",
-        ),
-    ] = None,
     private_bounds: Annotated[
         list[str] | None,
         typer.Option(metavar="A=lo:hi", help="In place of --bounds: find them privately within this range."),
@@ -55,49 +61,6 @@ def release(
     quantiles: Annotated[
         str | None, typer.Option(metavar="P,Q", help="Quantiles for --private-bounds; 0.025,0.975 if left out.")
     ] = None,
-    mechanism: Annotated[str, typer.Option(help="laplace, gaussian, or discrete-laplace for counts.")] = "laplace",
-    delta: Annotated[float | None, typer.Option(help="Of gaussian noise, far below 1 / records.")] = None,
-    adjacency: Annotated[str, typer.Option(help="replace-one.")] = "replace-one",
-    intercept: Annotated[
-        bool, typer.Option("--intercept/--no-intercept", help="Without: a regression through the origin.")
-    ] = True,
-    squares: Annotated[
-        bool | None,
-        typer.Option(
-            "--squares/--no-squares", help="Without an intercept: also release the sum of squares of the target."
-        ),
-    ] = None,
-    norms: Annotated[
-        str | None,
-        typer.Option(metavar="X,Y", help="Without an intercept, in place of --bounds: |features| <= X, |target| <= Y."),
-    ] = None,
-    averaged: Annotated[
-        int | None,
-        typer.Option(metavar="K", help="With --norms: release sums of averages of K records, put together at random."),
-    ] = None,
-    moments: Annotated[
-        bool, typer.Option("--moments", help="Also third and fourth moments of a regression's features.")
-    ] = False,
-    moments_share: Annotated[
-        float | None, typer.Option(help="Share of epsilon that --moments gets, inside (0, 1); 0.5 if left out.")
-    ] = None,
-    separator: options.Separator = None,
-    decimal: options.Decimal = None,
-    encoding: options.Encoding = None,
-    missing: Annotated[
-        str | None, typer.Option(help="Missing values: refuse the table (the default), or impute a constant.")
-    ] = None,
-    missing_code: Annotated[
-        list[str] | None,
-        typer.Option(metavar="VALUE", help="Value that stands for a missing one, or A=VALUE of a column; repeat."),
-    ] = None,
-    impute: Annotated[
-        list[str] | None,
-        typer.Option(metavar="A=VALUE", help="With --missing impute: what counts instead, within bounds, public."),
-    ] = None,
-    accept: Annotated[
-        bool, typer.Option("--accept", help="Go on although the table looks wrong (codes, bounds); see the report.")
-    ] = False,
     force: Force = False,
 ) -> int:
     """Release the noisy sums of a private table.
@@ -118,20 +81,11 @@ def release(
       dpjax release visits.csv --model multinomial --target colour \\
         --labels red,green,blue --mechanism discrete-laplace --epsilon 1 --output release.json
     """
-    arguments: dict[str, Any] = {
-        "features": None if features is None else values.parse_names("--features", features),
-        "labels": values.parse_labels("--labels", labels) if labels else None,
-        "bounds": values.parse_bounds(bounds or []) or None,
-        **_family_options(option or []),
-        **{"separator": separator, "decimal": decimal, "encoding": encoding, "missing": missing},
-        "missing_codes": values.parse_codes("--missing-code", missing_code) if missing_code else None,
-        "impute": _constants(impute) if impute else None,
-    }
     search = _private_bounds(private_bounds or [], bounds_share, quantiles)
     if search is not None:
-        if arguments["bounds"] is not None:
+        if chosen["bounds"] is not None:
             raise InputError("--bounds and --private-bounds exclude each other")
-        arguments["bounds"] = search
+        chosen["bounds"] = search
     from dpjax._base.files import json_text
     from dpjax._base.new_file import NewFile
     from dpjax.inference.describe import describe_release
@@ -140,48 +94,10 @@ def release(
     outputs.check_outputs([output], [table], True)  # whether it exists is seen once the place is claimed
     # claimed before noise is drawn: what a killed process has left is gone then, and no other draws for the same file
     with NewFile(output, force) as file:
-        made = draw_release(
-            table,
-            target=target,
-            epsilon=epsilon,
-            model=model,
-            mechanism=mechanism,
-            delta=delta,
-            rule=rule,
-            categories=categories,
-            adjacency=adjacency,
-            intercept=intercept,
-            moments=moments,
-            moments_share=moments_share,
-            squares=squares,
-            norms=None if norms is None else _norms(norms),
-            averaged=averaged,
-            accept=accept,
-            report=True,
-            **arguments,
-        )
+        made = draw_release(table, **chosen.pop("options"), **chosen, report=True)
         file.write(json_text(made.to_dict()))
     print(f"released to {output}\n{describe_release(made)}")
     return OK
-
-
-def _constants(texts: Sequence[str]) -> dict[str, float | str]:
-    found = values.parse_assignments("--impute", texts, "VALUE")
-    return {name: values.number_or_text(value) for name, value in found.items()}
-
-
-def _norms(text: str) -> dict[str, float]:
-    try:
-        longest, largest = (float(part) for part in text.split(","))
-    except ValueError:
-        raise InputError(f"--norms must be two numbers X,Y; got {text!r}") from None
-    return {"features": longest, "target": largest}
-
-
-def _family_options(texts: Sequence[str]) -> dict[str, Any]:
-    found = values.parse_family_options(texts)
-    check_options(found)
-    return found
 
 
 def _private_bounds(texts: Sequence[str], share: float | None, quantiles: str | None) -> dict[str, Any] | None:

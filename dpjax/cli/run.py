@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from dpjax.cli import progress, values
+from dpjax.calibration.options import DesignOptions
+from dpjax.cli import progress
+from dpjax.cli.calibrate import STUDY_TEXTS
 from dpjax.cli.failures import failed
+from dpjax.cli.from_options import takes
 from dpjax.cli.messages import NOT_TRUSTED, OK
 from dpjax.cli.options import LARGEST_SEED, Devices, Method, Platform, Quiet
 from dpjax.cli.progress import BAR
@@ -97,15 +100,11 @@ def _leave(error: BaseException) -> None:
     os._exit(code)
 
 
+@takes(DesignOptions, STUDY_TEXTS, without=("model", "truth", "clip"))
 def precompile(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="As for calibrate.")],
-    features: Annotated[int | None, typer.Option(help="Features of a regression (1 if not given).")] = None,
-    categories: Annotated[int | None, typer.Option(metavar="K", help="Categories of a multinomial.")] = None,
-    option: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Option of the family; may be repeated.")
-    ] = None,
-    rule: Annotated[str | None, typer.Option(help="clamp (default) or redact, of an unbounded family.")] = None,
-    mechanism: Annotated[str, typer.Option(help="laplace, discrete-laplace (counts) or gaussian.")] = "laplace",
+    *,
+    chosen: dict[str, Any],
     method: Method = None,
     trials: Annotated[
         int | None, typer.Option(metavar="N", help="Compile for a calibration of this many trials, not for a fit.")
@@ -126,17 +125,12 @@ def precompile(
     """
     from dpjax._base.runtime import CACHE_IN_USE
 
-    chosen = values.parse_family_options(option or [])
     progress.prepare(devices, platform, True)
     from dpjax.calibration.precompilation import precompile as compile_programs
 
     done = compile_programs(
         model,
-        features=features,
-        categories=categories,
-        options=chosen,
-        rule=rule,
-        mechanism=mechanism,
+        **chosen,
         method=method,
         trials=trials,
         chains=chains,

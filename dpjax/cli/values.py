@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 from dpjax.errors import InputError
@@ -97,6 +98,25 @@ def _option_value(option: str, text: str) -> float | list[int]:
         return [whole_number(part) for part in text.split(",")] if "," in text else float(text)
     except (ValueError, OverflowError):
         raise InputError(f"{option} must be a number, or whole numbers separated by commas; got {text!r}") from None
+
+
+def parse_path(option: str, text: str) -> Path:
+    """The path of a file."""
+    return Path(text)
+
+
+def parse_norms(option: str, text: str) -> dict[str, float]:
+    """`X,Y` as the bounds on |features| and |target|."""
+    try:
+        longest, largest = (float(part) for part in text.split(","))
+    except ValueError:
+        raise InputError(f"{option} must be two numbers X,Y; got {text!r}") from None
+    return {"features": longest, "target": largest}
+
+
+def parse_whole_numbers(option: str, text: str) -> list[int]:
+    """`0,1` as a list of whole numbers."""
+    return parse_several(option, [text], whole_number, "whole numbers separated by commas")
 
 
 def parse_several(option: str, texts: Sequence[str], kind: Callable[[str], T], what: str) -> list[T]:

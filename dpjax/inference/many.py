@@ -9,8 +9,11 @@ from typing import Any
 
 import jax
 import numpy as np
+from numpy.typing import ArrayLike
 
+from dpjax._base.signatures import no_type_check
 from dpjax.engine.loop import Progress
+from dpjax.engine.sampler import LaneSampler
 from dpjax.errors import ConvergenceWarning, InputError
 from dpjax.inference.fit import inferred_model
 from dpjax.inference.methods import default_method, method_named
@@ -25,17 +28,18 @@ from dpjax.releases.release import Release
 PriorGiven = Mapping[str, Any] | str | os.PathLike | None
 
 
+@no_type_check
 def fit_many(
-    releases: Sequence[Release | str | os.PathLike] | Any,
+    releases: Sequence[Release | str | os.PathLike],
     *,
-    method: Any = None,
-    prior: PriorGiven | Sequence[PriorGiven] | Any = None,
+    method: str | LaneSampler | None = None,
+    prior: PriorGiven | Sequence[PriorGiven] = None,
     chains: int = 2,
     draws: int = 500,
     thin: int | None = None,
-    seed: int | Any = 0,
-    settings: dict | None = None,
-    exact: np.ndarray | Any | None = None,
+    seed: int = 0,
+    settings: dict[str, Any] | None = None,
+    exact: ArrayLike | None = None,
     devices: int | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Posteriors:
@@ -97,7 +101,7 @@ def fit_many(
     return posteriors
 
 
-def _loaded(releases: Any) -> tuple[Release, ...]:
+def _loaded(releases: object) -> tuple[Release, ...]:
     """The releases, read where they are paths."""
     if isinstance(releases, str | bytes | os.PathLike | Release | Mapping) or not isinstance(releases, Sequence):
         raise InputError(f"releases must be a list of releases or of their paths; got {type(releases).__name__}")

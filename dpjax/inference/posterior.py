@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpjax._base import files
+from dpjax._base.signatures import no_type_check
 from dpjax._base.text import show_count, show_number
 from dpjax.diagnostics.ranks import Diagnostics, diagnose
 from dpjax.engine import result_codes
 from dpjax.errors import InputError
+from dpjax.inference.prediction_rows import Point, Rows
 from dpjax.inference.summary import (
     CONFLICT,
     describe_conflict,
@@ -219,8 +221,9 @@ class Posterior:
             advice += ", or compare with --method gibbs."
         return found + warnings_of_chains(self.diagnostics, self.names, advice)
 
+    @no_type_check
     def predict(
-        self, new: Any, *, level: float | Sequence[float] | Any = 0.9, seed: int | Any = 0
+        self, new: Rows, *, level: float | Sequence[float] = 0.9, seed: int = 0
     ) -> dpjax.inference.prediction.Prediction:
         """Predictive distribution of a regression's target at new rows, in the user's units.
 
@@ -233,7 +236,8 @@ class Posterior:
 
         return RegressionPosterior.of(self).predict(new, level=level, seed=seed)
 
-    def predict_at(self, x: Any, *, seed: int | Any = 0) -> dpjax.inference.prediction_at.PredictionAt:
+    @no_type_check
+    def predict_at(self, x: Point, *, seed: int = 0) -> dpjax.inference.prediction_at.PredictionAt:
         """Predictive distribution of a regression's target at one point, in the user's units.
 
         Arguments and errors are those of `dpjax.inference.predictive.RegressionPosterior.predict_at`.

@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from dpjax._base.seal import check_seal
+from dpjax._base.signatures import no_type_check
 from dpjax._base.visible import visible
 from dpjax.errors import InputError, require
 from dpjax.inference.hdf5_check import check_hdf5
@@ -33,7 +34,8 @@ _UNSEALED = (
 _JSON = ("features", "labels", "norms", "bounds", "truncation", "parties", "prior")
 
 
-def load_posterior(path: str | os.PathLike | Any) -> Posterior:
+@no_type_check
+def load_posterior(path: str | os.PathLike) -> Posterior:
     """The posterior in the NetCDF file that `Posterior.save` wrote: the same in all that it can say.
 
     A file whose bytes have changed is refused. Files of earlier versions, which have no digest, are read and say so;

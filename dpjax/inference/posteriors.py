@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from dpjax._base.signatures import no_type_check
 from dpjax.diagnostics.ranks import ESS_LIMIT, RHAT_LIMIT, Diagnostics, diagnose
 from dpjax.engine.problems import Problems
 from dpjax.engine.result_codes import OK
@@ -19,6 +20,7 @@ from dpjax.inference.fit import make_posterior
 from dpjax.inference.methods import method_named
 from dpjax.inference.posterior import Posterior
 from dpjax.inference.prediction_at import PredictionAt, regression_draws
+from dpjax.inference.prediction_rows import Point
 from dpjax.inference.prior_predictive import sample_prior_report
 from dpjax.inference.run_method import check_seed
 from dpjax.inference.summary import in_user_units, of_draws
@@ -182,7 +184,8 @@ class Posteriors(Sequence):
             "warnings": self.warnings(),
         }
 
-    def predict_at(self, x: Any, *, seed: int = 0) -> PredictionAt:
+    @no_type_check
+    def predict_at(self, x: Point, *, seed: int = 0) -> PredictionAt:
         """Predictive distribution of the response at one x, of every release, in the user's units.
 
         Args:

@@ -18,6 +18,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from dpjax._base import files
+from dpjax._base.signatures import no_type_check
 from dpjax._base.text import show_number
 from dpjax.inference.intervals import LEVEL, Intervals, check_levels, ends_of_intervals, per_cent
 from dpjax.statistics.origin import OriginStatistic
@@ -76,7 +77,8 @@ class Prediction:
             found[:, rows] = y.T
         return found
 
-    def intervals(self, level: float | Any = LEVEL) -> Intervals:
+    @no_type_check
+    def intervals(self, level: float = LEVEL) -> Intervals:
         """Central intervals of a level, which need not be among those asked for before (then it takes another pass).
 
         Raises:

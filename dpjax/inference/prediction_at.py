@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr
 
+from dpjax._base.signatures import no_type_check
 from dpjax.errors import InputError
 from dpjax.inference.prediction_rows import read_point
 from dpjax.statistics.base import Statistic
@@ -86,7 +87,8 @@ class PredictionAt:
         """Standard deviation of a fresh response, [T]; the residual is integrated out, not drawn."""
         return np.sqrt(self.line.var(-1) + (self.sd**2).mean(-1))
 
-    def interval(self, level: float | Any, of: str = "y") -> np.ndarray:
+    @no_type_check
+    def interval(self, level: float, of: str = "y") -> np.ndarray:
         """Central interval, [T, 2], of a fresh response ("y") or of the line ("line").
 
         Raises:

@@ -6,9 +6,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from dpjax.errors import InputError
+from dpjax.releases.options import Table
 from dpjax.releases.table import read_columns
+
+#: New rows: a table; of one feature also a number or a vector. One row: also a mapping to numbers.
+Rows = Table | ArrayLike
+#: One point: a number for one feature, numbers in the order of the features, or a mapping from their names.
+Point = float | Sequence[float] | Mapping[str, float]
 
 
 def read_rows(new: Any, features: Sequence[str]) -> np.ndarray:

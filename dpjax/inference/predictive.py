@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 
 from dpjax._base.checks import shown
+from dpjax._base.signatures import no_type_check
 from dpjax.errors import ConvergenceWarning, InputError
 from dpjax.inference.fitted import Fitted
 from dpjax.inference.intervals import LEVEL, Intervals, check_levels, ends_of_intervals
 from dpjax.inference.prediction import Prediction
 from dpjax.inference.prediction_at import PredictionAt, regression_draws
-from dpjax.inference.prediction_rows import read_rows
+from dpjax.inference.prediction_rows import Point, Rows, read_rows
 from dpjax.statistics.regression import RegressionStatistic
 
 #: Numbers in one array of a block of rows: 2 MB, so that a block stays in a core's cache.
@@ -67,7 +68,8 @@ class RegressionPosterior:
             converged=not posterior.warnings(),
         )
 
-    def predict(self, new: Any, *, level: float | Sequence[float] | Any = LEVEL, seed: int | Any = 0) -> Prediction:
+    @no_type_check
+    def predict(self, new: Rows, *, level: float | Sequence[float] = LEVEL, seed: int = 0) -> Prediction:
         """Posterior predictive mean, sd and central intervals of y at each new row, and intervals of the line.
 
         The rows are worked through in blocks: memory grows with rows plus draws and not with their product. A row's
@@ -113,7 +115,8 @@ class RegressionPosterior:
             warnings.warn(sentence, ConvergenceWarning, stacklevel=2)
         return made
 
-    def predict_at(self, x: Any, *, seed: int | Any = 0) -> PredictionAt:
+    @no_type_check
+    def predict_at(self, x: Point, *, seed: int = 0) -> PredictionAt:
         """Predictive distribution of y at one point, as of `Posteriors.predict_at`, with numbers in the
         place of vectors over releases.
 

@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 
 from dpjax._base.checks import check_number, check_pair, shown
+from dpjax._base.signatures import no_field_check
 from dpjax.errors import InputError
 
 _STEPS = 1024  # of the grid of candidates
 
 
+@no_field_check
 @dataclass(frozen=True)
 class PrivateQuantile:
     """Bounds of a family's column to be found privately, in place of (a, b) in `dpjax.release`.
@@ -35,9 +37,9 @@ class PrivateQuantile:
         InputError: any of these does not fit.
     """
 
-    range: tuple[float, float] | Any
-    share: float | Any
-    quantiles: tuple[float, float] | Any = (0.025, 0.975)
+    range: tuple[float, float]
+    share: float
+    quantiles: tuple[float, float] = (0.025, 0.975)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "range", check_pair(self.range, "range of the private bounds"))

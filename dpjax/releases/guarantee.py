@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from dpjax._base.signatures import no_field_check
 
+
+@no_field_check
 @dataclass(frozen=True)
 class MomentsPrivacy:
     """The part of a guarantee that the third and fourth moments of a regression's features have.
@@ -16,11 +19,12 @@ class MomentsPrivacy:
         delta: at least 0, a part of that of the release.
     """
 
-    epsilon: float | Any
-    sensitivity: float | Any
-    delta: float | Any = 0.0
+    epsilon: float
+    sensitivity: float
+    delta: float = 0.0
 
 
+@no_field_check
 @dataclass(frozen=True)
 class Privacy:
     """The guarantee of a release.
@@ -35,13 +39,13 @@ class Privacy:
         moments: the part of the guarantee that third and fourth moments of the features have, None without them.
     """
 
-    epsilon: float | Any
-    delta: float | Any
-    adjacency: str | Any
-    norm: str | Any
-    sensitivity: float | Any
-    bounds_epsilon: float | Any | None = None
-    moments: MomentsPrivacy | Any | None = None
+    epsilon: float
+    delta: float
+    adjacency: str
+    norm: str
+    sensitivity: float
+    bounds_epsilon: float | None = None
+    moments: MomentsPrivacy | None = None
 
 
 def privacy_of_block(*, moments: dict[str, float] | None, **rest: Any) -> Privacy:

@@ -8,45 +8,53 @@ from __future__ import annotations
 
 import importlib.util
 import warnings
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dpjax._base.private_frames import without_private_values
-from dpjax._base.reading import split_reading
+from dpjax._base.signatures import no_type_check, same_parameters
 from dpjax.errors import PrivacyWarning, require
-from dpjax.privacy.budget import checked_epsilon
-from dpjax.releases import arguments, drawing
+from dpjax.releases import drawing
 from dpjax.releases import file as _file
+from dpjax.releases.options import Bounds, ReleaseOptions, Table, grid_of
 from dpjax.releases.plan import Plan
 from dpjax.releases.release import Release
 from dpjax.releases.terms import Terms
-from dpjax.statistics.kinds import make_statistic
 
 __all__ = ["plan_release", "release"]
 
 
 @without_private_values
+@no_type_check
 def release(
-    table: Any,
+    table: Table,
     *,
-    target: Any,
-    epsilon: Any,
-    bounds: Any = None,
-    features: Any = None,
-    model: Any = "linear-regression",
-    mechanism: Any = "laplace",
-    delta: Any = None,
-    rule: Any = None,
-    categories: Any = None,
-    labels: Any = None,
-    adjacency: Any = _file.ADJACENCY,
-    intercept: Any = True,
-    moments: Any = False,
-    moments_share: Any = None,
-    squares: Any = None,
-    norms: Any = None,
-    averaged: Any = None,
-    accept: Any = False,
-    report: Any = None,
+    target: str,
+    epsilon: float,
+    bounds: Bounds | None = None,
+    features: Sequence[str] | None = None,
+    model: str = "linear-regression",
+    mechanism: str = "laplace",
+    delta: float | None = None,
+    rule: str | None = None,
+    categories: int | None = None,
+    labels: Sequence[str] | None = None,
+    released: Sequence[int] | None = None,
+    adjacency: str = _file.ADJACENCY,
+    intercept: bool = True,
+    moments: bool = False,
+    moments_share: float | None = None,
+    squares: bool | None = None,
+    norms: Mapping[str, float] | None = None,
+    averaged: int | None = None,
+    separator: str | None = None,
+    decimal: str | None = None,
+    encoding: str | None = None,
+    missing: str | None = None,
+    missing_codes: float | str | Sequence[float | str] | Mapping[str, Sequence[float | str]] | None = None,
+    impute: Mapping[str, float | str] | None = None,
+    accept: bool = False,
+    report: bool | None = None,
     **options: Any,
 ) -> Release:
     """Release the noisy sums that Bayesian inference in a model needs.
@@ -73,6 +81,7 @@ def release(
         rule: "clamp" (default) or "redact", of a family with bounds.
         categories, labels: of a multinomial: number of categories 0, 1, ... in the column, or their texts. Two labels
             also of a binomial whose column holds text: the second is a success.
+        released: which counts of a multinomial are released, all but one or all of them.
         adjacency: "replace-one": tables of equal length that differ in one record. The number of records is
             public and part of the release.
         intercept: False for a regression through the origin, whose variables are divided by the largest absolute value
@@ -92,10 +101,10 @@ def release(
         report: whether counts of missing, code-like and clipped values are printed to standard error before noise is
             drawn; None: if there is something to see. They are private, for the owner's eyes only, and go nowhere
             else: no file, no exception, no warning.
-        options: of the family, such as `shape` of "gamma"; `released`, which counts of a multinomial are released, all
-            but one or all of them; and how the table is read: `separator`, `decimal`, `encoding` of a file, `missing`,
-            `missing_codes`, `impute` (`dpjax._base.reading.Reading`). Others are refused, `scaling` among them: a
-            release scales its variables as said above.
+        separator, decimal, encoding: of a file (`dpjax._base.reading.Reading`).
+        missing, missing_codes, impute: what is done about missing values (`dpjax._base.reading.Reading`).
+        options: of the family, such as `shape` of "gamma". Others are refused, `scaling` among them: a release scales
+            its variables as said above.
 
     Returns:
         The release. Its `privacy.epsilon` is at most `epsilon`: what OpenDP's privacy maps give, for Gaussian noise
@@ -121,37 +130,18 @@ def release(
 
 
 @without_private_values
-def plan_release(
-    table: Any,
-    *,
-    target: Any,
-    epsilon: Any,
-    bounds: Any = None,
-    features: Any = None,
-    model: Any = "linear-regression",
-    mechanism: Any = "laplace",
-    delta: Any = None,
-    rule: Any = None,
-    categories: Any = None,
-    labels: Any = None,
-    adjacency: Any = _file.ADJACENCY,
-    intercept: Any = True,
-    moments: Any = False,
-    moments_share: Any = None,
-    squares: Any = None,
-    norms: Any = None,
-    averaged: Any = None,
-    accept: Any = False,
-    report: Any = None,
-    **options: Any,
-) -> Plan:
+@same_parameters(release, returns=Plan)
+@no_type_check
+def plan_release(table: Table, **options: Any) -> Plan:
     """Check everything about a release, and draw no noise yet: `Plan.draw` does, once.
 
     Neither OpenDP nor the operating system is asked for a random number. The table is read and summed here; the
     report for the owner is shown here.
 
     Args:
-        table, target, ...: as of `release`.
+        table: as of `release`.
+        options: the other arguments of `release`: fields of `dpjax.releases.options.ReleaseOptions`, and those of the
+            family.
 
     Returns:
         The plan. It shows public facts only, and holds the sums of the table until they are drawn: those of rows that
@@ -161,32 +151,12 @@ def plan_release(
         InputError, MissingExtraError: as of `release`, but for what OpenDP alone says of the budget of private bounds
             (`Plan.draw`).
     """
-    arguments.check_definition(mechanism, adjacency, intercept)
-    budget = checked_epsilon(epsilon)
-    slack = arguments.checked_delta(mechanism, delta)
-    share = arguments.checked_moments_share(moments, moments_share)
-    limits, search = arguments.public_bounds(bounds)
-    reading, options = split_reading(options)
-    arguments.check_options(options, model)
-    statistic = make_statistic(
-        model,
-        target=target,
-        features=features,
-        bounds=limits,
-        rule=rule,
-        categories=categories,
-        labels=labels,
-        moments=moments,
-        intercept=intercept,
-        squares=squares,
-        norms=norms,
-        averaged=averaged,
-        **options,
-    )
-    drawing.check_whole_numbers(statistic, mechanism)
-    reading = reading.checked(statistic)
-    grid = None if search is None else search.candidates(*arguments.grid_of(statistic))
-    drawing.check_sizes(statistic, mechanism, 1)
+    chosen = ReleaseOptions.of(options)
+    statistic, search = chosen.statistic, chosen.search
+    drawing.check_whole_numbers(statistic, chosen.mechanism)
+    reading = chosen.reading.reading.checked(statistic)
+    grid = None if search is None else search.candidates(*grid_of(statistic))
+    drawing.check_sizes(statistic, chosen.mechanism, 1)
     statistic.check_default_prior(grid)
     if importlib.util.find_spec("opendp") is None:
         require("opendp", "dpjax.releases.release")
@@ -195,10 +165,12 @@ def plan_release(
 
     raw = raw_columns(table, Wanted.of(statistic), reading)
     # all that public facts decide, the number of records among them, before a value is looked at
-    records = drawing.records_of(statistic, len(raw[statistic.variables[0]]))
-    terms = Terms(statistic, mechanism, budget, slack, adjacency, records, share, search, grid, reading.impute)
+    terms = Terms(
+        statistic, chosen.mechanism, chosen.budget, chosen.slack, chosen.adjacency,
+        drawing.records_of(statistic, len(raw[statistic.variables[0]])), chosen.share, search, grid, reading.impute,
+    )  # fmt: skip
     terms.check()
     plan = Plan(terms, completed(raw, reading))
     # before the noise: the owner may stop
-    drawing.show_owner(raw, statistic, reading, search is not None, report, accept)
+    drawing.show_owner(raw, statistic, reading, search is not None, chosen.report, chosen.accept)
     return plan

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from dpjax._base.checks import Bounds, shown
+from dpjax._base.signatures import no_field_check, no_type_check
 from dpjax._base.visible import one_line
 from dpjax.errors import InputError, PrivacyWarning
 from dpjax.privacy.quantile import PrivateQuantile
@@ -27,6 +28,7 @@ from dpjax.statistics.regression import RegressionStatistic
 __all__ = ["MomentsPrivacy", "Privacy", "PrivateQuantile", "Release", "describe_problems"]
 
 
+@no_field_check
 @dataclass(frozen=True)
 class Release:
     """What is published about a table, and all that the analyst knows. Nothing in it is private.
@@ -45,14 +47,14 @@ class Release:
         InputError: anything that `describe_problems` would report.
     """
 
-    statistic: Statistic | Any
-    records: int | Any
-    statistics: dict[str, float] | Any
-    mechanism: str | Any
-    noise_scale: float | dict[str, float] | Any
-    privacy: Privacy | Any | None = None
-    simulated: bool | Any = False
-    imputed: dict[str, float | str] | Any | None = None
+    statistic: Statistic
+    records: int
+    statistics: dict[str, float]
+    mechanism: str
+    noise_scale: float | dict[str, float]
+    privacy: Privacy | None = None
+    simulated: bool = False
+    imputed: dict[str, float | str] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.statistic, Statistic):
@@ -81,7 +83,7 @@ class Release:
     @property
     def features(self) -> tuple[str, ...]:
         """Columns of a regression's features."""
-        return self._regression.features
+        return tuple(self._regression.features)
 
     @property
     def target(self) -> str:
@@ -143,7 +145,8 @@ class Release:
         return _file.to_plain(data)
 
     @classmethod
-    def from_dict(cls, data: Any) -> Release:
+    @no_type_check
+    def from_dict(cls, data: Mapping[str, Any]) -> Release:
         """A release from the content of a release file.
 
         Raises:

@@ -8,7 +8,6 @@ import numpy as np
 from msgspec.structs import replace
 
 from dpjax.calibration.scales import noise_scales
-from dpjax.calibration.study_design import study_design
 from dpjax.engine.problems import Problems
 from dpjax.errors import InputError
 from dpjax.inference.fit import inferred_model
@@ -126,7 +125,7 @@ class Prepared(Outline):
 
     def _checked_study(self, study: CalibrationSection) -> CalibrationSection:
         try:
-            self.design = study_design(**study.design, prior=self.study_prior)
+            self.design = study.design(self.base)
             if study.methods is None:
                 study = replace(study, methods=[self.design.default_method()])
                 check_methods("calibration", study)

@@ -13,10 +13,10 @@ import msgspec
 from dpjax._base.checks import has_half_character
 from dpjax._base.files import read_toml
 from dpjax.errors import InputError
+from dpjax.releases.options import check_family_options
 from dpjax.runner.methods import check_methods, check_study, method_of
 from dpjax.runner.sections import Config, Data, ReleaseSection
 from dpjax.runner.wording import check_keys, readable
-from dpjax.statistics.kinds import check_options
 
 BUILTIN = ("diabetes",)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -100,10 +100,8 @@ def check(config: Config) -> None:
 
 def _check_release(release: ReleaseSection, data: Data | None) -> None:
     if release.file is not None:
-        left_out = ReleaseSection().arguments
-        given = [name for name, value in release.arguments.items() if left_out.get(name) != value]
-        if given:
-            raise InputError(f"release: file and {given[0]} exclude each other")
+        if release.arguments:
+            raise InputError(f"release: file and {next(iter(release.arguments))} exclude each other")
         if data is not None and not data.data_is_public:
             raise InputError("[data] is not used: release.file is given, and data_is_public is not true")
         return
@@ -112,7 +110,7 @@ def _check_release(release: ReleaseSection, data: Data | None) -> None:
     if release.epsilon is None:
         raise InputError("release.epsilon is missing: the privacy budget has no default")
     try:
-        check_options(release.options)
+        check_family_options(release.options)
     except InputError as error:
         raise InputError(f"release.{error}") from None
 

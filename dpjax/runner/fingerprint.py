@@ -10,13 +10,22 @@ from typing import Any
 
 import msgspec
 
+from dpjax._base.options import options_of
 from dpjax.errors import InputError
 
-#: Keys that were added after folders had been made, with their defaults.
-LATER = {
-    "moments": False, "moments_share": None, "intercept": True, "parties": 1, "squares": None, "norms": None,
-    "averaged": None, "accept": False, "separator": None, "decimal": None, "encoding": None, "missing": None,
-    "missing_codes": None, "impute": None,
+#: Keys that folders have always had, by section. A later one is left out where it is at its default: folders made
+#: before it must stay known, or their releases would be drawn and paid for again. So this list is never changed.
+FIRST: dict[str, frozenset[str]] = {
+    "data": frozenset(("csv", "builtin", "data_is_public")),
+    "release": frozenset((
+        "file", "model", "target", "features", "bounds", "rule", "categories", "labels", "released", "options",
+        "epsilon", "delta", "mechanism", "adjacency",
+    )),
+    "calibration": frozenset((
+        "records", "epsilon", "model", "trials", "methods", "features", "bounds", "rule", "categories", "released",
+        "options", "mechanism", "delta", "sensitivity", "prior", "simulate", "clip", "chains", "draws", "thin",
+        "stream", "mmd", "chains_per_batch", "method",
+    )),
 }  # fmt: skip
 
 
@@ -41,28 +50,28 @@ def fingerprint(config: Any, folder: Path) -> Fingerprints:
     Raises:
         InputError: one of the files cannot be read.
     """
-    content = _without_later_keys(msgspec.to_builtins(config))
+    content = msgspec.to_builtins(config)
+    for name, first in FIRST.items():
+        if content[name] is not None:
+            content[name] = _without_later_keys(content[name], getattr(config, name), first)
     data, section = config.data, config.release
     sources = [section.file] if section is not None and section.file is not None else []
     if data is not None and data.data_is_public and data.csv is not None:
         sources.append(data.csv)
-    sections = (config.fit, config.calibration)
-    priors = [section.prior for section in sections if section is not None and isinstance(section.prior, str)]
+    fit, study = config.fit, config.calibration
+    named = [None if fit is None else fit.prior]
+    named += [] if study is None else [study.prior, study.truth, study.like]
     drawn = [content["data"], content["release"], *(_file_hash(folder / name) for name in sources)]
-    whole = [content, drawn, *(_file_hash(folder / name) for name in priors)]
+    whole = [content, drawn, *(_file_hash(folder / name) for name in named if isinstance(name, str))]
     private = data is not None and data.csv is not None and not data.data_is_public
     table = _hash(str((folder / str(data.csv)).resolve())) if data is not None and private else None
     return Fingerprints(_hash(whole), _hash(drawn), table)
 
 
-def _without_later_keys(content: dict[str, Any]) -> dict[str, Any]:
-    """The config without keys that came later and are at their default: folders made before them must stay known, or
-    their releases would be drawn and paid for again."""
-    for name in ("data", "release", "calibration"):
-        part = content[name]
-        if part is not None:
-            content[name] = {key: part[key] for key in part if key not in LATER or part[key] != LATER[key]}
-    return content
+def _without_later_keys(content: dict[str, Any], section: msgspec.Struct, first: frozenset[str]) -> dict[str, Any]:
+    """The content of a section without keys that came later and are at their default."""
+    usual = {name: one.default for name, one in options_of(type(section)).items()}
+    return {key: value for key, value in content.items() if key in first or getattr(section, key) != usual[key]}
 
 
 def _hash(value: Any) -> str:

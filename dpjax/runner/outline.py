@@ -10,17 +10,17 @@ import msgspec
 
 from dpjax.calibration.design import StudyDesign
 from dpjax.calibration.result import Calibration
-from dpjax.calibration.study_design import study_design
 from dpjax.inference.posterior import Posterior
 from dpjax.inference.posterior_file import unpack
 from dpjax.inference.posterior_state import pack
 from dpjax.runner.folder import pack_calibration, unpack_calibration
-from dpjax.runner.sections import CalibrationSection, Config, Fit
+from dpjax.runner.sections import CalibrationSection, Config, Fit, in_folder
 
 
 class Outline:
     """What every process of a run knows of its config and folder.
 
+    base: the folder that the config's paths are relative to.
     fit, study: sections with the methods that are run.
     design: what the study simulates.
     posteriors, calibrations: those that were finished before, by method.
@@ -29,10 +29,10 @@ class Outline:
     design: StudyDesign
 
     def __init__(self, config: Config, base: Path):
+        self.base = base
         self.fit: Fit | None = None
         self.study: CalibrationSection | None = None
-        self.fit_prior = _path(config.fit.prior, base) if config.fit else None
-        self.study_prior = _path(config.calibration.prior, base) if config.calibration else None
+        self.fit_prior = in_folder(config.fit.prior, base) if config.fit else None
         self.posteriors: dict[str, Posterior] = {}
         self.calibrations: dict[str, Calibration] = {}
 
@@ -56,11 +56,7 @@ class Outline:
         outline.fit = None if told["fit"] is None else msgspec.convert(told["fit"], Fit)
         if told["study"] is not None:
             outline.study = msgspec.convert(told["study"], CalibrationSection)
-            outline.design = study_design(**outline.study.design, prior=outline.study_prior)
+            outline.design = outline.study.design(base)
         outline.posteriors = {method: unpack(*packed) for method, packed in told["posteriors"].items()}
         outline.calibrations = {method: unpack_calibration(*packed) for method, packed in told["calibrations"].items()}
         return outline
-
-
-def _path(prior: Any, base: Path) -> Any:
-    return base / prior if isinstance(prior, str) else prior

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from dpjax._base.reading import READING, Reading, split_reading
-from dpjax.runner.fingerprint import LATER
+from dpjax._base.options import options_of
+from dpjax._base.reading import ReadingOptions
+from dpjax.calibration.options import DesignOptions, StudyOptions
+from dpjax.releases.options import ReleaseFields
+from dpjax.statistics.options import StatisticOptions
+from dpjax.statistics.regression import RegressionStatistic
 
-#: Keys of [calibration] that say what is simulated: arguments of `dpjax.calibration.design.study_design`.
-DESIGN = (
-    "model", "features", "bounds", "rule", "categories", "released", "options", "mechanism", "delta", "sensitivity",
-    "simulate", "clip", "moments", "moments_share", "intercept", "parties", "squares",
-)  # fmt: skip
+if TYPE_CHECKING:
+    from dpjax.calibration.design import StudyDesign
 
 
 class _Strict(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     """Unknown keys are refused: a misspelt key must not pass for its default."""
 
 
-class Data(_Strict, frozen=True):
+class Data(ReadingOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[data]`: a table. csv: path of a CSV file, relative to the config; builtin: "diabetes" (scikit-learn's, raw
     units); data_is_public: whoever runs this says that the table is no secret (needed for non-private results);
     accept: go on although the table looks wrong; the rest: how it is read (`dpjax._base.reading.Reading`)."""
@@ -29,63 +31,26 @@ class Data(_Strict, frozen=True):
     builtin: str | None = None
     data_is_public: bool = False
     accept: bool = False
-    separator: str | None = None
-    decimal: str | None = None
-    encoding: str | None = None
-    missing: str | None = None
-    missing_codes: list[float | str] | dict[str, list[float | str]] | None = None
-    impute: dict[str, float | str] | None = None
-
-    @property
-    def missing_values(self) -> dict[str, Any]:
-        """What is said about missing values, as keywords of `dpjax.release`."""
-        return {name: getattr(self, name) for name in ("missing", "missing_codes", "impute")}
-
-    @property
-    def reading(self) -> Reading:
-        """How the table is read."""
-        return split_reading({name: getattr(self, name) for name in READING})[0]
 
 
-class ReleaseSection(_Strict, frozen=True):
+class ReleaseSection(ReleaseFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[release]`: either `file`, a release file relative to the config, or what `dpjax.release` needs."""
 
     file: str | None = None
-    model: str = "linear-regression"
-    target: str | None = None
-    features: list[str] | None = None
     bounds: dict[str, tuple[float, float]] | tuple[float, float] | None = None
-    rule: str | None = None
-    categories: int | None = None
-    labels: list[str] | None = None
-    released: list[int] | None = None
-    options: dict[str, Any] = {}
-    epsilon: float | None = None
-    delta: float | None = None
-    mechanism: str = "laplace"
-    adjacency: str = "replace-one"
-    moments: bool = False
-    moments_share: float | None = None
-    intercept: bool = True
-    squares: bool | None = None
-    norms: dict[str, float] | None = None
-    averaged: int | None = None
 
     @property
     def arguments(self) -> dict[str, Any]:
         """What is given, as keyword arguments of `dpjax.release`."""
-        given = {name: getattr(self, name) for name in self.__struct_fields__ if name not in ("file", "options")}
-        for name in ("moments", "intercept"):
-            if given[name] == LATER[name]:
-                del given[name]
-        return {name: value for name, value in given.items() if value is not None} | self.options
+        given = {name: getattr(self, name) for name in ReleaseFields.__struct_fields__ if name != "options"}
+        usual = {name: one.default for name, one in options_of(ReleaseFields).items()}
+        return {name: value for name, value in given.items() if value != usual[name]} | self.options
 
     @property
     def statistic(self) -> dict[str, Any]:
         """The part of it that `dpjax.statistics.kinds.make_statistic` takes."""
-        noise = ("epsilon", "delta", "mechanism", "adjacency", "moments_share")
-        given = {name: value for name, value in self.arguments.items() if name not in noise}
-        return {"kind": given.pop("model"), **given}
+        given = {name: value for name, value in self.arguments.items() if name in StatisticOptions.__struct_fields__}
+        return {"kind": self.model, **given, **self.options}
 
 
 class Override(_Strict, frozen=True):
@@ -110,43 +75,38 @@ class Fit(_Strict, frozen=True):
     method: dict[str, Override] = {}
 
 
-class CalibrationSection(_Strict, frozen=True):
-    """`[calibration]`: a simulated study; all methods see the same data sets, all cells run in one compiled call."""
+class CalibrationSection(StudyOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[calibration]`: a simulated study; all methods see the same data sets, all cells run in one compiled call.
+    prior, truth: path of a TOML file relative to the config, or a table; like: path of a release file."""
 
     records: int | list[int]
     epsilon: float | list[float]
-    model: str = "linear-regression"
-    trials: int = 300
-    methods: list[str] | None = None
-    features: int | None = None
+    model: str = RegressionStatistic.kind
     bounds: tuple[float, float] | None = None
-    rule: str | None = None
-    categories: int | None = None
-    released: list[int] | None = None
-    options: dict[str, Any] = {}
-    mechanism: str = "laplace"
-    delta: float | None = None
-    sensitivity: float | None = None
+    options: dict[str, Any] = msgspec.field(default_factory=dict)
     prior: str | dict[str, Any] | None = None
-    simulate: str = "exact"
-    clip: bool = False
-    moments: bool = False
-    moments_share: float | None = None
-    intercept: bool = True
-    parties: int = 1
-    squares: bool | None = None
-    chains: int = 2
-    draws: int = 500
-    thin: int | None = None
-    stream: bool = False
-    mmd: bool = True
-    chains_per_batch: int | None = None
-    method: dict[str, Override] = {}
+    truth: str | dict[str, Any] | None = None
+    like: str | None = None
+    methods: list[str] | None = None
+    method: dict[str, Override] = msgspec.field(default_factory=dict)
 
-    @property
-    def design(self) -> dict[str, Any]:
-        """What `dpjax.calibration.design.study_design` takes, but for the prior."""
-        return {name: getattr(self, name) for name in DESIGN}
+    def design(self, base: Path) -> StudyDesign:
+        """What is simulated; base: the folder that paths are relative to.
+
+        Raises:
+            InputError: as `dpjax.calibration.study_design.study_design`.
+        """
+        from dpjax.calibration.like import read_like
+        from dpjax.calibration.study_design import study_design
+
+        given: dict[str, Any] = {name: getattr(self, name) for name in DesignOptions.__struct_fields__}
+        given |= {name: in_folder(given[name], base) for name in ("prior", "truth")}
+        if self.like is None:
+            return study_design(**given)
+        if self.model == RegressionStatistic.kind:
+            given["model"] = None  # left out
+        like = read_like(base / self.like, self.cells[0][1])
+        return study_design(**given, like=like, method=self.methods[0] if self.methods else None)
 
     @property
     def cells(self) -> list[tuple[int, float]]:
@@ -154,6 +114,11 @@ class CalibrationSection(_Strict, frozen=True):
         records = self.records if isinstance(self.records, list) else [self.records]
         epsilon = self.epsilon if isinstance(self.epsilon, list) else [self.epsilon]
         return [(n, e) for n in records for e in epsilon]
+
+
+def in_folder(given: Any, base: Path) -> Any:
+    """A path as one that is relative to a folder; all else as it is."""
+    return base / given if isinstance(given, str) else given
 
 
 class Config(_Strict, frozen=True):

@@ -59,9 +59,12 @@ def planned_release(section: ReleaseSection, table: Any, data: Data | None) -> P
         MissingExtraError: OpenDP is not installed.
     """
     require("opendp", "releasing a private table")
-    missing, accept = ({}, False) if data is None else (data.missing_values, data.accept)
+    # the columns are read: what is said about a file has no more to say
+    of_file = ("separator", "decimal", "encoding")
+    said = {} if data is None else {name: value for name, value in data.given.items() if name not in of_file}
+    accept = data is not None and data.accept
     try:
-        return plan_release(table, report=True, accept=accept, **missing, **({"target": None} | section.arguments))
+        return plan_release(table, report=True, accept=accept, **({"target": None} | said | section.arguments))
     except InputError as error:
         raise InputError(f"[release]: {error}") from None
 

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from dpjax._base.checks import Bounds, check_choice, check_name, check_pair, shown
+from dpjax._base.signatures import no_field_check
 from dpjax.errors import InputError, located
 from dpjax.families import Family
 from dpjax.privacy.rational import Exponents
@@ -23,6 +24,7 @@ RULES = ("clamp", "redact")
 _AFFINE = {"mean": (1, True), "variance": (2, False)}
 
 
+@no_field_check
 @dataclass(frozen=True)
 class FamilyStatistic(MonomialStatistic):
     """Sums over records of the powers of v that a family needs; v is x, or log x, perhaps scaled.
@@ -43,12 +45,12 @@ class FamilyStatistic(MonomialStatistic):
         InputError: any of these does not fit.
     """
 
-    family: Family | Any
-    rule: str | Any = "none"
-    bounds: tuple[float, float] | Any | None = None
-    scaling: str | Any | None = None
-    column: str | Any = "x"
-    labels: tuple[str, str] | Any | None = None
+    family: Family
+    rule: str = "none"
+    bounds: tuple[float, float] | None = None
+    scaling: str | None = None
+    column: str = "x"
+    labels: tuple[str, str] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.family, Family):

@@ -16,6 +16,7 @@ from dpjax.statistics.base import SCALING, Statistic
 from dpjax.statistics.family import FamilyStatistic, is_binary
 from dpjax.statistics.group import FieldError, Fields, StatisticGroup, refuse, refuse_block, refuse_options
 from dpjax.statistics.multinomial import MultinomialStatistic
+from dpjax.statistics.options import file_field
 
 MULTINOMIAL = MultinomialStatistic.kind
 
@@ -48,7 +49,7 @@ class MultinomialGroup(StatisticGroup):
         return MultinomialStatistic(given["categories"], labels=given["labels"], column=column, **options)
 
     def fields(self, kind: str) -> Fields:
-        return [("categories", int), ("labels", list[str] | None, None), ("column", str, "x")]
+        return [("categories", int), file_field("labels"), ("column", str, "x")]
 
     def read(self, content: Mapping[str, Any]) -> Statistic:
         model = content["model"]
@@ -89,7 +90,7 @@ class FamilyGroup(StatisticGroup):
 
     def fields(self, kind: str) -> Fields:
         hints = get_type_hints(FAMILIES[kind])
-        labels = [("labels", list[str] | None, None)] if is_binary(FAMILIES[kind]) else []
+        labels = [file_field("labels")] if is_binary(FAMILIES[kind]) else []
         own = [(f.name, _without_any(hints[f.name])) for f in dataclasses.fields(FAMILIES[kind])]
         return [*labels, *own, ("column", str, "x")]
 

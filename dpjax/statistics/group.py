@@ -36,9 +36,11 @@ class StatisticGroup:
 
         Args:
             kind: one of `kinds()`.
-            given: the arguments of `dpjax.statistics.kinds.make_statistic` by name, None where nothing was given.
+            given: by name the fields of `dpjax.statistics.options.StatisticOptions` but "released", None where nothing
+                was given.
             scaling: `SCALING`, None for raw units, or ... for what a release has by default.
-            options: further arguments by name, none of which may pass unnoticed (`refuse_options`).
+            options: further arguments by name, "released" among them, none of which may pass unnoticed
+                (`refuse_options`).
 
         Raises:
             InputError: an argument that is missing, has no place in this model, or a wrong value.

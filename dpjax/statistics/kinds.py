@@ -6,21 +6,16 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dpjax._base.checks import check_pair, shown
-from dpjax._base.reading import READING
+from dpjax._base.options import check_options, chosen_of
 from dpjax.errors import InputError
 from dpjax.statistics.base import Statistic
 from dpjax.statistics.family_groups import FamilyGroup, MultinomialGroup
 from dpjax.statistics.group import FieldError, Fields, StatisticGroup
+from dpjax.statistics.options import StatisticOptions
 from dpjax.statistics.regression_group import RegressionGroup, refuse_origin_arguments
 
 #: Groups of models in the order in which users see them; `register` adds to it.
 GROUPS: list[StatisticGroup] = [RegressionGroup(), MultinomialGroup(), FamilyGroup()]
-#: Arguments of `make_statistic` and of what calls it, which no option of a model may be called like.
-_ARGUMENTS = (
-    "model", "kind", "target", "features", "bounds", "rule", "categories", "labels", "scaling", "intercept", "middle",
-    "epsilon", "delta", "mechanism", "adjacency", "table", "moments", "moments_share", "squares", "norms", "averaged",
-    *READING, "accept", "report",
-)  # fmt: skip
 
 
 def register(group: StatisticGroup) -> StatisticGroup:
@@ -64,54 +59,32 @@ def check_kind(kind: Any) -> None:
         raise InputError(f"model {shown(kind)} is not known: {', '.join(kinds())}")
 
 
-def make_statistic(
-    kind: Any,
-    *,
-    target: Any = None,
-    features: Any = None,
-    bounds: Any = None,
-    rule: Any = None,
-    categories: Any = None,
-    labels: Any = None,
-    scaling: Any = ...,
-    moments: Any = None,
-    intercept: Any = True,
-    squares: Any = None,
-    norms: Any = None,
-    averaged: Any = None,
-    **options: Any,
-) -> Statistic:
+def make_statistic(kind: Any, *, scaling: Any = ..., **arguments: Any) -> Statistic:
     """The statistic of a model, as a release forms it and a calibration study simulates it.
 
     Args:
         kind: one of `kinds()`.
-        target: column of the response, or of the family's record ("x" if None).
-        features: columns of a regression's features.
-        bounds: mapping of every column to (lo, hi) in its units; for a family also the pair itself.
-        rule: "clamp" (default) or "redact", for families that are not bounded by nature.
-        categories, labels: of a multinomial; one of them suffices. labels also of a binomial: two texts, the second a
-            success.
         scaling: None for raw units; left out, the default of a release: regressions and families closed under
             affine maps are scaled, others not.
-        moments: of a regression: whether third and fourth moments of the features are summed too.
-        intercept: of a regression: False for one through the origin.
-        squares, norms, averaged: of a regression through the origin (`dpjax.statistics.origin.OriginStatistic`).
-        options: of the family ("shape" of a gamma), or "released" of a multinomial.
+        arguments: fields of `dpjax.statistics.options.StatisticOptions`. target is "x" if None, but for a regression;
+            bounds may be the pair itself for a family; rule is "clamp" if None, for families that are not bounded by
+            nature; one of categories and labels suffices. Others are options of the family ("shape" of a gamma).
 
     Raises:
         InputError: unknown kind; an argument that is missing, has no place in this kind, or a wrong value.
     """
     group = group_of(kind)
-    given = {
-        "target": target, "features": features, "bounds": bounds, "rule": rule, "categories": categories,
-        "labels": labels, "moments": None if moments is False else moments, "intercept": intercept,
-        "squares": squares, "norms": norms, "averaged": averaged,
-    }  # fmt: skip
-    if not isinstance(intercept, bool):
-        raise InputError(f"intercept must be True or False, got {shown(intercept)}")
+    own, options = chosen_of(StatisticOptions, arguments)
+    chosen = StatisticOptions(**own)
+    check_options(chosen)
+    given = {name: getattr(chosen, name) for name in StatisticOptions.__struct_fields__}
+    released = given.pop("released")
+    if released is not None:
+        options["released"] = released  # refused as an option by who does not know it
+    given["moments"] = None if chosen.moments is False else chosen.moments
     if not isinstance(group, RegressionGroup):
         refuse_origin_arguments(given)
-        if not intercept:
+        if not chosen.intercept:
             raise InputError(f"intercept has no place in a release of {kind}")
     return group.make(kind, given, scaling, options)
 
@@ -135,17 +108,6 @@ def simulated_statistic(
     if bounds is not None:
         bounds = check_pair(bounds, "bounds")
     return make_statistic(kind, scaling=None, **group.simulated(kind, features, bounds, middle, arguments))
-
-
-def check_options(options: Mapping[str, Any]) -> None:
-    """Refuse options of a family that are arguments of their own, and would replace them.
-
-    Raises:
-        InputError: one of them is.
-    """
-    for name in options:
-        if name in _ARGUMENTS:
-            raise InputError(f"options: {name} is not an option of a family, it stands by itself")
 
 
 # ---- release files -------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from dpjax._base.checks import check_choice, check_name, shown
+from dpjax._base.signatures import no_field_check
 from dpjax.errors import InputError
 from dpjax.statistics.base import ADJACENCIES, NORMS, Statistic, split_name
 from dpjax.statistics.labels import SOMETHING_ELSE, checked_labels, shown_label
@@ -18,6 +19,7 @@ from dpjax.statistics.labels import SOMETHING_ELSE, checked_labels, shown_label
 LARGEST_CATEGORIES = 100_000
 
 
+@no_field_check
 @dataclass(frozen=True)
 class MultinomialStatistic(Statistic):
     """How many records are in each of K categories.
@@ -34,9 +36,9 @@ class MultinomialStatistic(Statistic):
     """
 
     categories: int | Any = None
-    released: tuple[int, ...] | Any = None
-    labels: tuple[str, ...] | Any | None = None
-    column: str | Any = "x"
+    released: Sequence[int] | Any = None
+    labels: tuple[str, ...] | None = None
+    column: str = "x"
 
     kind: ClassVar[str] = "multinomial"
 

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from dpjax._base.checks import check_choice, check_length, shown
+from dpjax._base.signatures import no_field_check
 from dpjax.errors import InputError
 from dpjax.kernels.order import index_pairs
 from dpjax.privacy.clipping import average_rows, clip_rows
@@ -23,6 +24,7 @@ from dpjax.statistics.regression import RegressionStatistic, origin_parameters
 FEATURES, TARGET = "features", "target"
 
 
+@no_field_check
 @dataclass(frozen=True)
 class OriginStatistic(RegressionStatistic):
     """Sums of products of the record (x_1, ..., x_p, y): x_i x_j for i <= j (i-major), x_i y, and y^2.
@@ -43,9 +45,9 @@ class OriginStatistic(RegressionStatistic):
         InputError: as `RegressionStatistic`; norms that are not two numbers > 0, or stand beside bounds; moments.
     """
 
-    squares: bool | Any = True
-    norms: Mapping[str, float] | Any | None = None
-    averaged: int | Any = 1
+    squares: bool = True
+    norms: Mapping[str, float] | None = None
+    averaged: int = 1
 
     intercept: ClassVar[bool] = False
 

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Float64, Int64
 
 from dpjax._base.checks import Bounds, check_bounds, check_name, shown
+from dpjax._base.signatures import no_field_check
 from dpjax.errors import InputError, located
 from dpjax.kernels.order import index_pairs
 from dpjax.privacy.rational import Exponents
@@ -24,6 +25,7 @@ MOST_FEATURES = 30
 MOST_FEATURES_THROUGH_ORIGIN = 100
 
 
+@no_field_check
 @dataclass(frozen=True)
 class RegressionStatistic(MonomialStatistic):
     """Sums of products of the record r~ = (1, x_1, ..., x_p, y), without the constant 1 * 1 (its sum is n).
@@ -43,17 +45,15 @@ class RegressionStatistic(MonomialStatistic):
         moments: whether third and fourth moments of the features are summed too.
 
     Raises:
-        InputError: a name that is not text, empty, repeated, or holds '*' or ',' (the release file joins
-            names by '*', the command line by ','); the target among the features; no features; bounds that are
-            missing or no bounds (`check_bounds`); an unknown scaling; moments that are not a bool.
+        InputError: a name that is not text, empty, repeated, or holds '*' or ',' (which join names); the target among
+            the features; no features; bounds missing or none (`check_bounds`); unknown scaling; moments not a bool.
     """
 
-    # "| Any": what is not a name is refused below in our own words, also where types are checked at run time
-    features: tuple[str, ...] | Any
-    target: str | Any
-    bounds: Bounds | Any | None = field(default=None, hash=False)
-    scaling: str | Any | None = None
-    moments: bool | Any = False
+    features: Sequence[str]
+    target: str
+    bounds: Bounds | None = field(default=None, hash=False)
+    scaling: str | None = None
+    moments: bool = False
 
     kind: ClassVar[str] = "linear-regression"
     intercept: ClassVar[bool] = True
@@ -94,7 +94,7 @@ class RegressionStatistic(MonomialStatistic):
     @property
     def feature_moments(self) -> FeatureMoments:
         """The sums of third and fourth moments by themselves, whether or not they are part of this statistic."""
-        return FeatureMoments(self.features, None if self.box is None else self.box[: self.p])
+        return FeatureMoments(tuple(self.features), None if self.box is None else self.box[: self.p])
 
     @property
     def parts(self) -> tuple[Statistic, ...]:

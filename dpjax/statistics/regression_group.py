@@ -9,6 +9,7 @@ from dpjax._base.checks import check_size, shown
 from dpjax.errors import InputError
 from dpjax.statistics.base import SCALING, UNIT, Statistic
 from dpjax.statistics.group import FieldError, Fields, StatisticGroup, refuse, refuse_block, refuse_options
+from dpjax.statistics.options import file_field
 from dpjax.statistics.origin import OriginStatistic
 from dpjax.statistics.regression import MOST_FEATURES_THROUGH_ORIGIN, RegressionStatistic
 
@@ -51,13 +52,13 @@ class RegressionGroup(StatisticGroup):
     def simulated(self, kind, features, bounds, middle, arguments):
         p = check_size("features", 1 if features is None else features, most=MOST_FEATURES_THROUGH_ORIGIN)
         columns = [f"x{i}" for i in range(1, p + 1)]
-        boxes = dict.fromkeys([*columns, "y"], UNIT if bounds is None else bounds)
+        box = UNIT if bounds is None and arguments.get("norms") is None else bounds
+        boxes = None if box is None else dict.fromkeys([*columns, "y"], box)
         return {"target": "y", "features": columns, "bounds": boxes, **arguments}
 
     def fields(self, kind: str) -> Fields:
-        return [("features", list[str]), ("target", str), ("intercept", bool), ("moments", bool, False),
-                ("squares", bool | None, None), ("norms", dict[str, float] | None, None),
-                ("averaged", int | None, None)]  # fmt: skip
+        return [("features", list[str]), ("target", str), ("intercept", bool),
+                file_field("moments"), *map(file_field, ORIGIN_ARGUMENTS)]  # fmt: skip
 
     def read(self, content: Mapping[str, Any]) -> Statistic:
         model, scaling, bounds, kind = content["model"], content["scaling"], content["bounds"], REGRESSION
