@@ -83,10 +83,11 @@ def test_rerun_of_one_release_compiles_nothing(traced):
 @pytest.mark.slow
 def test_reruns_of_a_study_compile_nothing(traced):
     study = lambda: dpjax.calibrate(records=100, epsilon=1.0, trials=300, draws=60, mmd=False, seed=2)
+    reruns = lambda found: sum(cell["reruns"] for cell in found.cells)
     some, new = traced(study, fail=lambda count: np.arange(count) == 7)
-    assert some.reruns == 1 and new == ONE_OF_EACH
+    assert reruns(some) == 1 and new == ONE_OF_EACH
     none, new = traced(study)
-    assert none.reruns == 0 and new == {"init": 0, "segment": 0}
+    assert reruns(none) == 0 and new == {"init": 0, "segment": 0}
 
 
 @pytest.mark.slow
