@@ -151,8 +151,10 @@ def test_averaged_sensitivity_is_that_of_spec_a6(k, squares):
      {"norms": NORMS, "averaged": 3, **GAUSS}],
     ids=["box", "box, no squares", "norms", "norms l1", "norms, no squares", "averaged"],
 )  # fmt: skip
-def test_no_neighbours_are_farther_apart_than_the_sensitivity(exact, changes):
-    """Tables of 6 records that differ in one, wild and extreme ones among them."""
+def test_no_neighbours_are_farther_apart_than_the_sensitivity(exact, changes, monkeypatch):
+    """Tables of 6 records that differ in one, wild and extreme ones among them; averaged records are grouped alike in
+    both, since the guarantee holds for each permutation and so for a random one."""
+    monkeypatch.setattr(drawing, "_permutation", np.arange)
     rng, order = np.random.default_rng(0), 2 if "mechanism" in changes else 1
     worst = 0.0
     directions = [np.array(v, float) for v in itertools.product((-1, 0, 1), repeat=3)]
