@@ -96,6 +96,7 @@ def test_naive_and_non_private_equal_the_closed_forms(method, p):
         assert stats.kstest(got[::4, p + 1], stats.invgamma(shape, scale=scale).cdf).pvalue > 1e-4
 
 
+@pytest.mark.slow
 def test_naive_survives_an_impossible_statistic():
     """A noisy y'y below zero cannot be a sum of squares: it is projected, not passed on
     (docs/formulas.md#consistent-sums)."""

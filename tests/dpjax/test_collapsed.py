@@ -163,6 +163,7 @@ ONE_PARAMETER = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name, noise", [("beta-binomial", "laplace"), ("exponential", "laplace"), ("beta-binomial", "gaussian")]
 )
@@ -363,6 +364,7 @@ def test_chains_leave_the_mode_in_their_own_directions(regression_run):
     assert len(np.unique(path[0, 0])) > 0.9 * path.shape[2]
 
 
+@pytest.mark.slow
 def test_many_chains_of_the_blackjax_form(learned):
     model, observed, states, _ = learned
     first = jax.tree.map(lambda x: x[0], states)

@@ -56,6 +56,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_three_categories_against_enumeration(case):
     z, n, scale, alpha, released, mechanism = case

@@ -59,6 +59,7 @@ def close(row, value, sds=5.0):
 # --- awkward columns ---
 
 
+@pytest.mark.slow
 def test_an_ordinary_table(seeded):
     """The yardstick of the others: with 2000 records and epsilon 5 much is known."""
     _, summary = posterior(columns())

@@ -80,11 +80,13 @@ def check(made, truth, published=(None, None), tolerance=1e-3):
         assert number is None or abs(ours - number) < 6e-4 * max(abs(number), sd) + 1e-5, (ours, number)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("z", "n", "scale", "prior", "mean", "sd"), BINOMIAL)
 def test_binomial_counts_that_matter_are_those_of_the_posterior(z, n, scale, prior, mean, sd):
     check(tables_of(problems_of("binomial", z, n, scale, prior)), adaptive.binomial(z, n, scale, prior), (mean, sd))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", OTHERS, ids=lambda c: f"{c[0]}-{c[6]}-{c[1]:g}")
 def test_every_mode_is_found_and_resolved(case):
     kind, z, n, scale, prior, bounds, rule, options, mean, sd = case
@@ -93,6 +95,7 @@ def test_every_mode_is_found_and_resolved(case):
     check(tables_of(problems), truth, (mean, sd))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("z", "n", "scale", "bounds", "mean", "sd"), COUNTS)
 def test_few_whole_numbers_have_the_exact_law(z, n, scale, bounds, mean, sd):
     prior = GAMMA(1, 1)

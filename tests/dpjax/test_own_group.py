@@ -50,6 +50,7 @@ def reference(one):
     return mean, np.sqrt((weight * (mu - mean) ** 2).sum())
 
 
+@pytest.mark.slow
 def test_fit_is_the_exact_posterior_and_files_keep_it(tmp_path):
     one = release()
     assert one.privacy.sensitivity == pytest.approx(15.0, rel=1e-9)

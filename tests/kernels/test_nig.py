@@ -94,6 +94,7 @@ def test_scale_never_falls_for_a_consistent_statistic_and_shows_an_inconsistent_
     assert bool(jnp.isnan(worse[0]).all())
 
 
+@pytest.mark.slow
 def test_draw_law():
     post = nig.update(prior(), *records())
     keys = jax.random.split(jax.random.key(2), 32 * 5000)

@@ -61,6 +61,7 @@ def test_update_equals_one_record_at_a_time(p, x64):
         np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_one_dimension_is_inverse_gamma():
     _, covariance, _ = many(make([0.4], 3.0, [[1.7]], 11.0))
     assert_law(covariance[:, 0, 0], stats.invgamma(11.0 / 2, scale=1.7 / 2).cdf)

@@ -522,6 +522,7 @@ def test_calibrate(folder, capsys):
     refused(capsys, folder, [*words, "--figure", "c.png"], says="--force")
 
 
+@pytest.mark.slow
 def test_fit_of_a_family(folder, capsys):
     model = {"kind": "multinomial", "categories": 3, "labels": ["low", "middle", "high"], "column": "bmi"}
     data = {

@@ -47,6 +47,7 @@ def run(**options):
         return dpjax.run(CONFIG, **options)
 
 
+@pytest.mark.slow
 def test_the_table_stays_on_process_0(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(1)

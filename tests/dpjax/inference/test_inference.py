@@ -168,6 +168,7 @@ def _family(kind, statistics, scale=10.0, records=1000, **arguments):
     return dpjax.Release(make_statistic(kind, **arguments), records, statistics, "laplace", scale)
 
 
+@pytest.mark.slow
 def test_binomial_by_its_exact_law():
     """The fixed case: z = 600, n = 1000, epsilon = .1, Beta(10, 10)."""
     posterior = dpjax.fit(_family("binomial", {"successes": 600.0}), prior={"alpha": 10, "beta": 10}, seed=1)
@@ -204,6 +205,7 @@ def test_priors_of_families(tmp_path):
     assert inferred_model(make_statistic("poisson", bounds=(0, 9))).as_dict().keys() == {"shape", "rate"}
 
 
+@pytest.mark.slow
 def test_a_chain_that_did_not_converge_is_said():
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

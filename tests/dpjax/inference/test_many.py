@@ -77,6 +77,7 @@ def test_priors_are_their_own(releases):
     assert two[0].prior["sigma2_shape"] == 3 and two[1].prior["sigma2_shape"] == 5
 
 
+@pytest.mark.slow
 def test_sequence(many):
     assert len(many) == 3 and [p.records for p in many] == list(RECORDS)
     assert many[-1].records == RECORDS[-1]
@@ -251,6 +252,7 @@ def test_paths_and_exact_statistics(releases, tmp_path):
             dpjax.fit_many(releases[:2], method="non-private", exact=bad)
 
 
+@pytest.mark.slow
 def test_releases_that_did_not_converge_are_named(releases):
     # one short chain of the papers' sampler at large noise, beside two releases that need no more
     loud = _release(1, scale=500.0, privacy=None)

@@ -71,6 +71,7 @@ def test_reruns_of_some_releases_compile_nothing(traced):
     assert none.run.reruns == 0 and new == {"init": 0, "segment": 0} and none.run.compile_seconds == 0
 
 
+@pytest.mark.slow
 def test_rerun_of_one_release_compiles_nothing(traced):
     fit = lambda i, **how: dpjax.fit(_release(i, **how), prior=PRIOR, draws=60, seed=3)
     one, new = traced(lambda: fit(0), fail=lambda count: True)
@@ -106,6 +107,7 @@ def _some(count):
     return Problems(z, np.full(count, 100.0), np.ones((count, 5)), LinearRegression.s0(1), "laplace")
 
 
+@pytest.mark.slow
 def test_replicates_are_the_further_chains_of_a_problem():
     """Whatever the layout, the chains are those of a run with as many: the sampler draws independently."""
     problems, kwargs = _some(40), {"seed": 3, "draws": 40}

@@ -60,6 +60,7 @@ def _arviz(draws):
     return [float(stats.rhat(draws)), float(stats.ess(draws, method="bulk")), float(stats.ess(draws, **ends))]
 
 
+@pytest.mark.slow
 def test_rhat_of_reruns_is_arviz_on_the_chains_as_they_ran(fitted):
     """The rerun's chains, run here on their own; interleaved into the first run's slots they would hide it all."""
     make, factor = METHODS["collapsed"].escalate[0]

@@ -106,6 +106,7 @@ def test_every_entry_has_its_own_law():
     assert (bend[2:] <= 1.0).all() and (bend[2:, 1] < 0.5).all()
 
 
+@pytest.mark.slow
 def test_mixing_variances_are_those_of_every_entrys_law():
     count, keys = 20_000, jax.random.split(jax.random.key(4), 5)
     noise = jax.tree.map(lambda x: jnp.asarray(x)[:, None], Noise.of(THREE, np.ones(3)).in_units())

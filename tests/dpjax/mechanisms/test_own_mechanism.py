@@ -117,6 +117,7 @@ def test_calibrated():
     assert study.settings["mechanism"] == "student-t"
 
 
+@pytest.mark.slow
 def test_mixture_is_the_law(student_t):
     """Variances drawn given noise leave the noise's law as it is: e' ~ N(0, w), w | e, has the law of e."""
     count, keys = 40_000, jax.random.split(jax.random.key(4), 4)

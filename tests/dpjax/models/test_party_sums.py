@@ -52,7 +52,7 @@ def _noise(model, count=LANES):
     seen[0, -1] = 0
     names = np.array([LAWS[j % 2] for j in range(model.parties)], object)[:, None, None]
     noise = Noise.of(names, seen, seen).in_units()
-    return jax.tree.map(lambda x: jnp.asarray(x.reshape(-1, count)), noise)
+    return jax.tree.map(lambda x: jnp.asarray(np.broadcast_to(x, seen.shape).reshape(-1, count)), noise)
 
 
 def _observed(model, rng, count=LANES):

@@ -248,6 +248,7 @@ def test_fit_with_a_known_law_reports_coefficients_in_the_users_units():
         dpjax.fit(release, method="prior")
 
 
+@pytest.mark.slow
 def test_problems_keep_views_when_taken():
     study = made(trials=5)
     taken = study.problems.take([3, 1])

@@ -198,6 +198,7 @@ def test_a_broken_file_is_named(folder):
 # --- the posterior -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_order_of_parties_does_not_matter(fitted):
     first, second, third = three()
     agree(fitted, fit([third, first, second], seed=1))

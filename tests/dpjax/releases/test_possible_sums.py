@@ -245,6 +245,7 @@ def write(tmp_path, **changes):
     return path
 
 
+@pytest.mark.slow
 def test_check_fit_and_fit_many_say_so(tmp_path, capsys):
     path = write(tmp_path)
     assert main(["check", str(path)]) == 1

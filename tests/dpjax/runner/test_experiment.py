@@ -537,6 +537,7 @@ def test_advice_inside_run_names_keys_not_options(monkeypatch):
     assert results.doubts["naive"] == ["naive: run more draws", "calibration of run more draws"]
 
 
+@pytest.mark.slow
 def test_advice_names_options_only_for_the_command(folder):
     result = dpjax.calibrate("exponential", records=20, epsilon=0.1, trials=2, method="naive", draws=8, chains=2)
     said, plain = result.warnings(), result.warnings(options=False)
