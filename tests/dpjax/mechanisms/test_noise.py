@@ -9,12 +9,9 @@ import pytest
 from scipy import stats
 
 import dpjax
-from dpjax.diagnostics.ranks import diagnose
 from dpjax.engine.problems import Problems
-from dpjax.engine.result_codes import OK
 from dpjax.errors import InputError
 from dpjax.inference.methods import METHODS
-from dpjax.inference.run_method import run_method
 from dpjax.mechanisms import GAUSSIAN, LAPLACE, MECHANISMS, Mechanism, register
 from dpjax.mechanisms.noise import Noise
 from dpjax.models import OriginRegression
@@ -23,7 +20,6 @@ from dpjax.releases.release import Release
 from dpjax.statistics.base import SCALING
 from dpjax.statistics.origin import OriginStatistic
 from tests.dpjax.mechanisms.test_own_mechanism import FREEDOM, StudentT
-from tests.oracles import parties as oracle
 
 THREE = ["laplace", "gaussian", "student-t"]
 
@@ -148,58 +144,6 @@ SEEN = np.array([[1, 1, 1], [1, 1, 0], [1, 1, 1]])
 
 def problems(mechanism=THREE):
     return party_problems(Z[None], RECORDS, SCALE[None], BASE, mechanism, present=SEEN)
-
-
-@pytest.fixture(scope="module")
-def exact():
-    """Prior draws of the records of all parties, weighted by the noise's density (SciPy's)."""
-    rng, laws = np.random.default_rng(2), (stats.laplace, stats.norm, stats.t(FREEDOM))
-    drawn = oracle.prior_draws(rng, BASE, 400_000)
-    log = 0.0
-    for j, n in enumerate(RECORDS):
-        rows = oracle.records(rng, BASE, n, *drawn)
-        gram = np.einsum("kni,knj->kij", rows, rows)
-        for d, (a, b) in enumerate([(0, 0), (0, 1), (1, 1)]):
-            if SEEN[j, d]:
-                log = log + laws[j].logpdf((Z[j, d] - gram[:, a, b]) / SCALE[j, d])
-    found = oracle.weighted(log, oracle.reported(*drawn, intercept=False))
-    assert found.draws > 4000
-    return found
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("method", ["collapsed", "normal-x"])
-def test_three_mechanisms_against_weighted_draws(method, exact):
-    """normal-x does not look at y'y: it is compared without it."""
-    made = problems()
-    assert made.mechanism is None and [law.kind for law in made.noise.laws] == THREE
-    run = run_method(method, made, chains=8, draws=2000, seed=3, rerun=False)
-    assert (run.codes == OK).all() and run.diagnostics.rhat.max() < 1.02
-    assert run.names == ("theta[1]", "sigma2", "tau2[1,1]")
-    draws = run.draws[0].astype(np.float64)
-    for values, expected, error in (
-        (draws, exact.mean, exact.mean_error),
-        ((draws - draws.mean((0, 1))) ** 2, exact.variance, exact.variance_error),
-    ):
-        own = values.std((0, 1)) / np.sqrt(diagnose(values[None], run.names).ess_bulk[0])
-        off = (values.mean((0, 1)) - expected) / np.hypot(own, error)
-        print(method, np.round(off, 2))
-        assert (np.abs(off) < 4.5).all(), dict(zip(run.names, np.round(off, 2), strict=True))
-
-
-@pytest.mark.slow
-def test_clt_and_normal_x_agree_at_many_records():
-    rng, n = np.random.default_rng(5), 400
-    x = rng.normal(size=(3, n)) * 0.6
-    y = 0.5 * x + 0.3 * rng.normal(size=(3, n))
-    z = np.stack([(x * x).sum(1), (x * y).sum(1), (y * y).sum(1)], 1) + 5.0 * rng.normal(size=(3, 3))
-    made = party_problems(z[None], [n] * 3, 5.0, BASE, THREE, squares=True)
-    found = [
-        run_method(method, made, chains=8, draws=1500, seed=3, rerun=False).draws[0, ..., 0]
-        for method in ("normal-x", "clt")
-    ]
-    assert abs(found[0].mean() - found[1].mean()) < 0.15 * found[0].std()
-    assert found[1].std() == pytest.approx(found[0].std(), rel=0.1)
 
 
 @pytest.mark.slow
