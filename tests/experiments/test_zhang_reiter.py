@@ -84,7 +84,8 @@ def test_releases_have_their_noise_in_the_order_of_the_model(modules, config):
     # standard error of a mean of 2,000 exponentials: 2.2%
     np.testing.assert_allclose(abs(noise).mean(0), 90.0, rtol=0.1)
     np.testing.assert_allclose(problems.scale, 90.0)
-    model = problems.model_template()
+    observed = jax.tree.map(lambda x: jnp.asarray(np.moveaxis(x[:1], 0, -1), jnp.float32), problems.observed())
+    model = problems.model_template().given(observed)
     base = model.base
     # theta, log sigma2, log of the diagonal of L, no correlation: the law of the records, in the user's units
     phi = jnp.concatenate([jnp.array([1.0, 0.0, np.log(0.01), *[0.5 * np.log(0.291125)] * 2]), jnp.zeros(1)])

@@ -12,11 +12,8 @@ from dpjax.kernels import collapsed, gibbs
 
 CHAINS, DRAWS = 64, 1500
 N, B, Z = 20.0, 3.0, (9.0, -4.0)
-MODEL = NormalMean(jnp.float32(0.5))
-OBSERVED = Observed(
-    jnp.asarray(Z, jnp.float32) / B, jnp.full(SIZE, N / B, jnp.float32), jnp.full(SIZE, N**0.5 / B, jnp.float32),
-    jnp.float32(N),
-)  # fmt: skip
+MODEL = NormalMean(jnp.asarray(0.5))
+OBSERVED = Observed(jnp.asarray(Z) / B, jnp.full(SIZE, N / B), jnp.full(SIZE, N**0.5 / B), jnp.asarray(N))
 PARAMETERS = MODEL.parameters(OBSERVED)
 STEPS = {
     "gibbs": lambda key, state: gibbs_step(MODEL, OBSERVED, key, state),
