@@ -9,6 +9,7 @@ import tomllib
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import dpjax
 
@@ -92,6 +93,7 @@ def test_readme_has_two_commands_for_a_fresh_machine():
     assert "README.md" in ci and "-m pytest" in ci
 
 
+@pytest.mark.slow
 def test_sampler_of_the_readme_runs(monkeypatch):
     """The example for people who write samplers, as printed, against `collapsed` with the same prior."""
     monkeypatch.chdir(ROOT)
@@ -110,6 +112,7 @@ def test_sampler_of_the_readme_runs(monkeypatch):
     assert (abs(draws.std((0, 1)) / spread - 1) < 0.1).all()
 
 
+@pytest.mark.slow
 def test_blackjax_algorithm_of_the_readme_is_calibrated():
     """The example as printed, but for fewer trials."""
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.S)

@@ -36,6 +36,7 @@ def _oracle(n, z, scale, shape):
     return quadrature.posterior("exponential", z, n, scale, {"shape": shape, "rate": shape}, *BOUNDS, "redact")
 
 
+@pytest.mark.slow
 def test_basins_and_their_masses_against_quadrature():
     with precision(True):
         found = find_basins(_problems(CASES))

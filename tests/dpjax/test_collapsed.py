@@ -399,6 +399,7 @@ def test_float64_positions_at_large_n():
         assert np.all(np.abs(found.mean(0) - true) < 6 * spread) and np.all(spread < 1e-3)
 
 
+@pytest.mark.slow
 def test_bad_settings_and_shapes_are_refused(learned):
     model, observed, _, _ = learned
     for bad in ({"leapfrogs": 0}, {"warmup": 90}, {"target": 1.0}, {"jitter": 1.0}, {"mode_steps": 1}):

@@ -68,6 +68,7 @@ def test_an_ordinary_table(seeded):
         assert summary[name]["sd"] < 0.3 * summary[name]["prior_sd"], name
 
 
+@pytest.mark.slow
 def test_constant_feature(seeded):
     """Its mean is found, its variance is small, and nothing is made of a slope that cannot be seen."""
     fitted, summary = posterior(columns() | {"x": np.full(2000, 5.0)})

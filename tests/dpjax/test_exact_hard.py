@@ -140,6 +140,7 @@ def test_a_fit_reports_the_density_and_not_its_draws():
     assert many[1].summary()["parameters"]["rate"]["q95"] == pytest.approx(row["q95"], rel=1e-9)
 
 
+@pytest.mark.slow
 def test_each_of_several_problems_has_the_law_of_its_own_number_of_records():
     few = problems_of("poisson", 40, 20, 1.0, GAMMA(1, 1), (2, 4), "clamp")
     many = problems_of("poisson", 250_000, 1e5, 1.0, GAMMA(1, 1), (2, 4), "clamp")
@@ -149,6 +150,7 @@ def test_each_of_several_problems_has_the_law_of_its_own_number_of_records():
     assert together.mean[1] == pytest.approx(tables_of(many).mean[0], rel=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", ["clamp", "redact"])
 def test_moments_of_counts_too_many_to_sum_one_by_one(rule):
     """Sums over Gauss-Legendre points and a few beyond the bounds, where the summand must go on smoothly."""
@@ -162,6 +164,7 @@ def test_moments_of_counts_too_many_to_sum_one_by_one(rule):
     np.testing.assert_allclose(variance, truth[1], rtol=1e-8)
 
 
+@pytest.mark.slow
 def test_more_nodes_change_nothing(monkeypatch):
     kind, z, n, scale, prior, bounds, rule, _, _, _ = OTHERS[0]
     problems = problems_of(kind, z, n, scale, prior, bounds, rule)

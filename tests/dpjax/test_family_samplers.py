@@ -233,6 +233,7 @@ def test_methods_say_what_they_are_not_for():
     assert default_method(problems.model) == "exact" and default_method(many.model) == "collapsed"
 
 
+@pytest.mark.slow
 def test_one_posterior_sampling_is_the_tempered_truncated_beta():
     """docs/formulas.md#one-posterior-sampling: the law of a draw, by its distribution function at some points."""
     from scipy import stats

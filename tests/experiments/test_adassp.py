@@ -65,6 +65,7 @@ def transcription(key, gram, cross, epsilon, delta, X, Y, rho=0.05):
     return np.linalg.solve(total, right), np.array(ridges)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 60.0])
 def test_published_constants_against_the_transcription(x64, epsilon):
     gram, cross = parties()
@@ -134,6 +135,7 @@ def test_many_repetitions_in_one_call():
     np.testing.assert_allclose(found.theta[7], one.theta, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_law_of_theta_without_noise_on_the_matrix(x64):
     """With huge gram matrices theta is linear in the noise: its variance says whether off-diagonals of S carry the
     same noise as the diagonal (averaging with the transpose would halve their variance)."""

@@ -93,6 +93,7 @@ def test_records_inside_moves_them_along_the_line(modules):
     assert study.records_inside(np.array([[0.36, 0.38]]), [cell], 0.25) == 0.0
 
 
+@pytest.mark.slow
 def test_releases_have_the_noise_of_their_epsilon(modules, config_text, tmp_path):
     """Exact joint sensitivity 5 on [0, 1]; with moments half of epsilon each, 5 and 2
     (docs/formulas.md#box-sensitivity, #moment-sensitivity)."""

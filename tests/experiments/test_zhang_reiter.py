@@ -97,6 +97,7 @@ def test_releases_have_their_noise_in_the_order_of_the_model(modules, config):
     assert base.independent
 
 
+@pytest.mark.slow
 def test_laplace_noise_is_symmetric_with_its_scale(modules):
     gram = jnp.arange(16.0).reshape(4, 4) + jnp.arange(16.0).reshape(4, 4).T
     seen = jax.vmap(lambda key: modules["zr_plug_in"].laplace_noise(key, gram, 3.0))(

@@ -56,6 +56,7 @@ def test_oracle_normal_laplace_density():
     np.testing.assert_allclose(np.log(mixed), -1.596461601220, atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("m, v, z", [(0.0, 1.0, 1.3), (-1.0, 4.0, 2.5)])
 def test_gibbs_of_statistic_and_scales_has_the_exact_posterior(m, v, z):
     """Alternate s | w, z and w | z - s: together they must leave the skewed posterior of s | z unchanged."""

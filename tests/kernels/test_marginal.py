@@ -15,6 +15,7 @@ def problem(size, seed=0):
     return jnp.asarray(rng.normal(size=size)), jnp.asarray(half @ half.T), jnp.asarray(rng.uniform(0.1, 3, size))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 5, 65])
 def test_density_and_derivatives(size, x64):
     r, s, w = problem(size)

@@ -22,6 +22,7 @@ def gamma_all_rejected(key, shape):
     return draws.gamma_from(key, shape, jnp.full((2, *shape.shape), -1e4, shape.dtype), uniforms)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [0.3, 0.9, 1.0, 1.5, 20.0, 2.5e3])
 @pytest.mark.parametrize("function", [draws.gamma, gamma_all_rejected])
 def test_gamma_law(function, shape):
@@ -72,6 +73,7 @@ def test_gamma_of_an_invalid_shape_is_nan_and_ends(bad):
     assert bool(jnp.isnan(x[0])) and bool(jnp.isfinite(x[1]))
 
 
+@pytest.mark.slow
 def test_gamma_elements_and_chains_are_independent():
     keys = jax.random.split(jax.random.key(3), 20_000)
     x = np.asarray(jax.vmap(draws.gamma, (0, None))(keys, jnp.full((3,), 1.2, jnp.float32)))
@@ -79,6 +81,7 @@ def test_gamma_elements_and_chains_are_independent():
     assert np.abs(r - np.eye(6)).max() < 4.5 / np.sqrt(len(x))
 
 
+@pytest.mark.slow
 def test_chi_square_law():
     assert_law(draws.chi_square(jax.random.key(2), full(3.0)), stats.chi2(3).cdf)
 

@@ -50,6 +50,7 @@ def test_log_sinhc(dtype, x64):
     assert np.isfinite(derivatives(special.log_sinhc, 0)(jnp.asarray([1e6, -1e8], dtype))).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_log1mexp_and_log_difference(dtype, x64):
     tolerance = SINGLE if dtype is np.float32 else (1e-12,) * 4
@@ -113,6 +114,7 @@ def test_incomplete_gamma_deep_in_the_tails(x64):
             np.testing.assert_allclose(function(jnp.float32(a), jnp.float32(x)), truth, rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_ends_of_incomplete_gamma(dtype, x64):
     a, x = jnp.asarray([[0.3, 1.0, 50.0] * 3, [0.0] * 3 + [np.inf] * 3 + [1e20] * 3], dtype)

@@ -38,6 +38,7 @@ def test_densities_outside_of_the_support(x64):
         assert jnp.isnan(density(good, good, jnp.asarray(1.0)))
 
 
+@pytest.mark.slow
 def test_densities_have_gradients(x64):
     x, scale = jnp.asarray(definite(3, 1)), jnp.asarray(definite(3, 2))
     by_x = jax.grad(wishart.log_density)(x, scale, jnp.asarray(9.0))
@@ -45,6 +46,7 @@ def test_densities_have_gradients(x64):
     np.testing.assert_allclose(by_x, exact, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("d", [1, 5, 41, 100])
 def test_triangular_inverse_and_factor(d, x64):
     """Above 40 other code runs."""

@@ -122,6 +122,7 @@ def test_defaults_of_a_study():
     assert study_design("multinomial", categories=3, released=[0, 2]).model.released == (0, 2)
 
 
+@pytest.mark.slow
 def test_noise_of_each_mechanism():
     assert noise_scale("laplace", 2.0, 0.5) == noise_scale("discrete-laplace", 2.0, 0.5) == 4.0
     assert noise_scale("gaussian", 2.0, 1.0, 1e-5) == pytest.approx(2 * 3.7306316348)

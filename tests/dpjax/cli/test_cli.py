@@ -492,6 +492,7 @@ def test_fit_writes_files_that_open(fitted):
     ]
 
 
+@pytest.mark.slow
 def test_fit_that_did_not_converge_is_written_marked_and_answers_1(folder, capsys):
     words = ["fit", "given.json", "--method", "naive", "--chains", "2", "--draws", "20", "--json", "s.json"]
     assert main(words) == 1

@@ -206,6 +206,7 @@ def test_non_finite_chains_get_a_code(monkeypatch):
     assert (run.codes[0] == OK).all() and (run.codes[1] != OK).all()
 
 
+@pytest.mark.slow
 def test_gibbs_that_blows_up_is_reported():
     z = np.array([[0.0, 50.0, 0.0, 0.0, -1e6]])
     problems = Problems(z, np.array([10.0]), np.ones((1, 5)), LinearRegression.s0(1), "laplace")

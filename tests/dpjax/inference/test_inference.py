@@ -34,6 +34,7 @@ def posterior():
     return dpjax.fit(_release(), seed=1)
 
 
+@pytest.mark.slow
 def test_fit_gives_a_posterior_wider_than_the_naive_one(posterior):
     naive = dpjax.fit(_release(), method="naive", seed=1)
     assert posterior.draws.shape == (4, 1000, 5)

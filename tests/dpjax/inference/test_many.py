@@ -91,6 +91,7 @@ def test_sequence(many):
     assert "3 releases" in repr(many)
 
 
+@pytest.mark.slow
 def test_summary_is_that_of_each(many):
     summary, one = many.summary(), many[1].summary()
     for name, row in one["parameters"].items():

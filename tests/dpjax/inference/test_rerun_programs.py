@@ -62,6 +62,7 @@ def traced(monkeypatch):
     return run
 
 
+@pytest.mark.slow
 def test_reruns_of_some_releases_compile_nothing(traced):
     fit = lambda: dpjax.fit_many([_release(i) for i in range(4)], prior=PRIOR, draws=60, seed=3, settings=SHORT)
     some, new = traced(fit, fail=lambda count: np.arange(count) % 2 == 0)

@@ -83,6 +83,7 @@ def test_the_code_is_static_where_there_is_one_law():
     assert closed.laws == (LAPLACE, GAUSSIAN) and closed.code.tolist() == [1]
 
 
+@pytest.mark.slow
 def test_every_entry_has_its_own_law():
     names = ["laplace", "gaussian", "student-t", "logistic"]
     noise = Noise.of(names, np.ones(4)).in_units()

@@ -312,6 +312,7 @@ def test_exact_sums_have_the_moments_of_sums_of_records(p, n, x64):
     assert (np.abs(np.cov(sums.T) - n * covariance) < 6 * size).all()
 
 
+@pytest.mark.slow
 def test_latent_density_is_that_of_normals_and_chis(x64):
     base, n = normal(1), 7
     model = ExactSums.create(base, float(n))

@@ -159,6 +159,7 @@ def test_deviation_has_the_covariance(p, x64):
     np.testing.assert_allclose(factor @ factor.T, moments(model, phi)[1], rtol=1e-9, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_log_prior_is_the_density_of_prior_draws(x64):
     """p = 1: differences of the log prior against textbook densities and the Jacobian written out."""
     model = prior(1)

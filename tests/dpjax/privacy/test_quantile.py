@@ -39,6 +39,7 @@ def rank_scores(data, candidates, alpha):
     return -np.abs(below - alpha * (len(data) - equal))
 
 
+@pytest.mark.slow
 def test_law_of_a_private_quantile_against_its_exact_probabilities():
     data, candidates, epsilon, draws = np.array([1.0, 1, 2, 3, 9]), [0.0, 1.0, 2.0, 3.0, 4.0], 2.0, 10_000
     for alpha in (0.3, 0.975):

@@ -212,6 +212,7 @@ SEARCHED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("exponents", "bounds"), SEARCHED)
 @pytest.mark.parametrize("norm", [1, 2])
 def test_supremum_is_what_a_search_finds(exponents, bounds, norm):

@@ -248,6 +248,7 @@ def test_with_little_noise_it_is_the_conjugate_posterior_of_all_records(intercep
         assert row["sd"] == pytest.approx(law.std(), rel=0.15), name
 
 
+@pytest.mark.slow
 def test_the_units_of_a_release_do_not_matter():
     """The same sums in other bounds, with the same noise in the user's units."""
     tight, wide = ((-4, 3), (-6, 5)), ((-8, 5), (-3, 9))

@@ -148,6 +148,7 @@ def test_own_density_start_and_report():
     assert 0.7 < np.log(run.draws).std() < 1.3  # the model's rate is exp of a standard normal here
 
 
+@pytest.mark.slow
 def test_as_a_method():
     sampler = from_blackjax(walk(0.4), warmup=20, name="walk of a test")
     try:
