@@ -21,7 +21,7 @@ from dpjax.models.regression.laws import marginal_moments
 from dpjax.models.views import KNOWN
 from dpjax.statistics.base import Statistic
 from dpjax.statistics.origin import OriginStatistic
-from dpjax.statistics.regression import RegressionStatistic
+from dpjax.statistics.products import ProductStatistic
 
 ADJACENCY = "replace-one"
 #: Fields that the priors of regressions have in common.
@@ -62,7 +62,7 @@ class StudyDesign:
     @property
     def moments(self) -> bool:
         """Whether third and fourth moments of the features are released beside the usual sums."""
-        return isinstance(self.statistic, RegressionStatistic) and self.statistic.moments
+        return isinstance(self.statistic, ProductStatistic) and self.statistic.moments
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -155,7 +155,7 @@ class StudyDesign:
             scales=self._scales if self.moments else None,
             truth=self.truth,
         )
-        if not isinstance(self.statistic, RegressionStatistic):
+        if not isinstance(self.statistic, ProductStatistic):
             return study
         drawn = study.problems
         epsilon = np.repeat([e for _, e in study.cells], trials)

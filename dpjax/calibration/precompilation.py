@@ -18,7 +18,7 @@ from dpjax.inference.own_methods import name_of
 from dpjax.inference.run_method import run_method
 from dpjax.mechanisms import mechanism_named
 from dpjax.models import LinearRegression, Model, OriginRegression, PartySums, model_for
-from dpjax.statistics.regression import RegressionStatistic
+from dpjax.statistics.products import ProductStatistic
 
 #: Number of records at which programs are compiled: like most releases, below the change to 64-bit positions.
 RECORDS, EPSILON = 1000, 1.0
@@ -33,7 +33,7 @@ class Precompiled(NamedTuple):
 
 @no_type_check
 def precompile(
-    model: str = RegressionStatistic.kind,
+    model: str = ProductStatistic.kind,
     *,
     method: str | LaneSampler | None = None,
     trials: int | None = None,

@@ -24,7 +24,7 @@ from dpjax.models.families.making import family_prior
 from dpjax.privacy.budget import checked_share
 from dpjax.statistics.feature_moments import MOMENTS_SHARE
 from dpjax.statistics.kinds import simulated_statistic
-from dpjax.statistics.regression import RegressionStatistic
+from dpjax.statistics.products import ProductStatistic
 
 #: Share of the records at the centre of the prior that the default bounds of a study hold (Bernstein 2020, section 4.4;
 #: fixed a priori, not at each trial's true parameter: docs/formulas.md#stated-bounds).
@@ -91,7 +91,7 @@ def study_design(
     if like is None:
         summed = {name: value for name, value in said.items() if name in SUMMED or name in (chosen.options or {})}
         statistic = simulated_statistic(
-            model or RegressionStatistic.kind,
+            model or ProductStatistic.kind,
             features=chosen.features,
             bounds=chosen.bounds,
             middle=lambda family: middle_of_records(family, prior),
@@ -122,7 +122,7 @@ def study_design(
             f"mechanism {mechanism!r} is for sums of whole numbers, which those of {statistic.kind} are not"
         )
     if sensitivity is None:
-        base = statistic.base if isinstance(statistic, RegressionStatistic) else statistic
+        base = statistic.base if isinstance(statistic, ProductStatistic) else statistic
         size = positive("the sensitivity of these bounds", base.sensitivity(noise.norm, ADJACENCY))
     else:
         size = positive("sensitivity", sensitivity)

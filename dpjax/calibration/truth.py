@@ -18,7 +18,7 @@ from dpjax.models.hyperparameters import numbers
 from dpjax.models.prior_units import UNITS
 from dpjax.statistics.base import Statistic, split_name
 from dpjax.statistics.multinomial import MultinomialStatistic
-from dpjax.statistics.regression import RegressionStatistic
+from dpjax.statistics.products import ProductStatistic
 from dpjax.statistics.units import from_user_units
 
 Truth = Mapping[str, Any] | str | os.PathLike | None
@@ -76,14 +76,14 @@ def _fixed(statistic: Statistic, given: dict[str, Any], inferred: Model) -> Fixe
         raise InputError(f"units must be 'user' or 'scaled'; got {units!r}")
     if extra := sorted(set(given) - {"fixed", "units"}):
         raise InputError(f"fixed values leave nothing for {extra[0]!r}")
-    if isinstance(statistic, RegressionStatistic) and statistic.moments:
+    if isinstance(statistic, ProductStatistic) and statistic.moments:
         raise InputError("fixed values are for releases without third and fourth moments")
     values = _values(statistic, given["fixed"])
     if units == "user":
         values = from_user_units(statistic, values)
     _check(statistic, dict(zip(statistic.parameter_names, values.tolist(), strict=True)))
     base: Any = model_for(statistic, {})
-    if isinstance(statistic, RegressionStatistic):
+    if isinstance(statistic, ProductStatistic):
         kind: Any = LinearRegression if statistic.intercept else OriginRegression
         base = kind.weak(statistic.p)
     phi = base.positions(values[None])[0]
@@ -126,7 +126,7 @@ def _check(statistic: Statistic, values: dict[str, float]) -> None:
             raise InputError(f"fixed: {name} must lie inside (0, 1); got {value:g}")
     if isinstance(statistic, MultinomialStatistic) and abs(sum(values.values()) - 1) > 1e-6:
         raise InputError(f"fixed: shares must sum to 1; got {sum(values.values()):.9g}")
-    if isinstance(statistic, RegressionStatistic):
+    if isinstance(statistic, ProductStatistic):
         p = statistic.p
         tau2 = np.zeros((p, p))
         for name, value in values.items():

@@ -114,7 +114,9 @@ def restored(value: Any) -> Any:
         if module.partition(".")[0] != _PACKAGE or name not in CLASSES:
             raise InputError(f"holds a {module}.{name}, which is not a class of results")
         found = getattr(importlib.import_module(CLASSES[name]), name)
-        return found(**{key: restored(item) for key, item in items.items()})
+        known = {one.name for one in dataclasses.fields(found)} if dataclasses.is_dataclass(found) else set(items)
+        # files of before may state False for what a class cannot have any more
+        return found(**{key: restored(item) for key, item in items.items() if key in known or item is not False})
     raise InputError(f"holds {kind}, which this version of {_PACKAGE} does not know")
 
 

@@ -22,7 +22,7 @@ from dpjax._base.signatures import no_type_check
 from dpjax._base.text import show_number
 from dpjax.inference.intervals import LEVEL, Intervals, check_levels, ends_of_intervals, per_cent
 from dpjax.statistics.origin import OriginStatistic
-from dpjax.statistics.regression import RegressionStatistic
+from dpjax.statistics.products import ProductStatistic
 
 #: With fewer draws than this beyond each end of an interval its ends are rough, and a note says so.
 TAIL_DRAWS = 10
@@ -36,7 +36,7 @@ class Predictive(Protocol):
     def sigma2(self) -> np.ndarray: ...
 
     @property
-    def statistic(self) -> RegressionStatistic: ...
+    def statistic(self) -> ProductStatistic: ...
 
     @property
     def method(self) -> str: ...

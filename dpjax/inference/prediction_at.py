@@ -16,7 +16,7 @@ from dpjax._base.signatures import no_type_check
 from dpjax.errors import InputError
 from dpjax.inference.prediction_rows import read_point
 from dpjax.statistics.base import Statistic
-from dpjax.statistics.regression import RegressionStatistic
+from dpjax.statistics.products import ProductStatistic
 
 
 def regression_draws(
@@ -33,8 +33,8 @@ def regression_draws(
     Raises:
         InputError: the posterior of another model, or one without sigma2.
     """
-    if not isinstance(statistic, RegressionStatistic):
-        raise InputError(f"predictions are for {RegressionStatistic.kind}; this posterior is of {statistic.kind}")
+    if not isinstance(statistic, ProductStatistic):
+        raise InputError(f"predictions are for {ProductStatistic.kind}; this posterior is of {statistic.kind}")
     place = {name: k for k, name in enumerate(names)}
     if "sigma2" not in place:
         raise InputError(f"method {method!r} has no draws of sigma2, which predictions need")
@@ -60,9 +60,7 @@ class PredictionAt:
     seed: int = 0
 
     @classmethod
-    def of(
-        cls, statistic: RegressionStatistic, theta: np.ndarray, sigma2: np.ndarray, x: Any, seed: int
-    ) -> PredictionAt:
+    def of(cls, statistic: ProductStatistic, theta: np.ndarray, sigma2: np.ndarray, x: Any, seed: int) -> PredictionAt:
         """From draws `regression_draws` gave, theta `[..., N, p + 1]` and sigma2 `[..., N]`, at x in one of the forms
         of `read_point`.
 

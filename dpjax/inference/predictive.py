@@ -17,7 +17,7 @@ from dpjax.inference.intervals import LEVEL, Intervals, check_levels, ends_of_in
 from dpjax.inference.prediction import Prediction
 from dpjax.inference.prediction_at import PredictionAt, regression_draws
 from dpjax.inference.prediction_rows import Point, Rows, read_rows
-from dpjax.statistics.regression import RegressionStatistic
+from dpjax.statistics.products import ProductStatistic
 
 #: Numbers in one array of a block of rows: 2 MB, so that a block stays in a core's cache.
 BLOCK_NUMBERS = 2**18
@@ -37,7 +37,7 @@ class RegressionPosterior:
 
     theta: np.ndarray
     sigma2: np.ndarray
-    statistic: RegressionStatistic
+    statistic: ProductStatistic
     method: str
     converged: bool
 

@@ -18,7 +18,7 @@ from dpjax.mechanisms import MECHANISMS
 from dpjax.releases.release import Release
 from dpjax.statistics.base import Statistic
 from dpjax.statistics.multinomial import MultinomialStatistic
-from dpjax.statistics.regression import RegressionStatistic
+from dpjax.statistics.products import ProductStatistic
 
 
 def replicate(
@@ -43,7 +43,7 @@ def replicate(
         InputError: the draws do not fix the law of a record; the message says what is missing.
     """
     draws = np.asarray(draws, dtype=np.float64)
-    if isinstance(release.statistic, RegressionStatistic):
+    if isinstance(release.statistic, ProductStatistic):
         sums = _regression_sums(release, names, draws, statistic, rng)
     elif isinstance(release.statistic, MultinomialStatistic):
         p = draws / draws.sum(axis=1, keepdims=True)
@@ -57,7 +57,7 @@ def replicate(
 
 def _regression_sums(release, names, draws, statistic, rng) -> np.ndarray:
     """S = sum r r' of n normal records r = (x, y): mean and scatter are independent, the scatter is Wishart."""
-    own: RegressionStatistic = release.statistic
+    own: ProductStatistic = release.statistic
     if own.moments:
         raise InputError("third and fourth moments of the features are not replicated")
     mean, root = _record(names, draws, own.p, own.intercept)

@@ -15,7 +15,7 @@ from dpjax.models.regression.making import regression_model
 from dpjax.statistics.base import Statistic
 from dpjax.statistics.family import FamilyStatistic
 from dpjax.statistics.multinomial import MultinomialStatistic
-from dpjax.statistics.regression import RegressionStatistic
+from dpjax.statistics.products import ProductStatistic
 
 #: What a prior is for when none is given: one release, one by a method with a conjugate prior, or a study.
 PURPOSES = ("fit", "conjugate", "calibration")
@@ -36,7 +36,7 @@ class ModelGroup:
 
 #: `register` adds to it.
 GROUPS: list[ModelGroup] = [
-    ModelGroup(RegressionStatistic, regression_model),
+    ModelGroup(ProductStatistic, regression_model),
     ModelGroup(MultinomialStatistic, multinomial_model),
     ModelGroup(FamilyStatistic, family_model_for),
 ]

@@ -22,7 +22,7 @@ from dpjax.models.regression.linear import LinearRegression
 from dpjax.models.regression.origin import OriginRegression
 from dpjax.statistics.base import Statistic
 from dpjax.statistics.family import FamilyStatistic
-from dpjax.statistics.regression import RegressionStatistic
+from dpjax.statistics.products import ProductStatistic
 
 UNITS = ("scaled", "user")
 #: Other words for hyperparameters, of whatever model has them.
@@ -50,7 +50,7 @@ def translated(statistic: Statistic | Any, given: Mapping[str, Any]) -> dict[str
     if units not in UNITS:
         raise InputError(f"prior: units must be 'user' or 'scaled'; got {units!r}", where="prior")
     try:
-        if isinstance(statistic, RegressionStatistic):
+        if isinstance(statistic, ProductStatistic):
             return _regression(statistic, given, units == "user")
         if isinstance(statistic, FamilyStatistic):
             return _family(statistic, given, units == "user")
@@ -60,7 +60,7 @@ def translated(statistic: Statistic | Any, given: Mapping[str, Any]) -> dict[str
 
 
 # ---- regressions -------------------------------------------------------------------------------------------------
-def _regression(statistic: RegressionStatistic, given: dict[str, Any], user: bool) -> dict[str, Any]:
+def _regression(statistic: ProductStatistic, given: dict[str, Any], user: bool) -> dict[str, Any]:
     names = coefficient_names(statistic)
     size, p = len(names), statistic.p
     given = _inverse_gamma(given, "sigma2", "sigma2_shape", "sigma2_scale")
@@ -112,7 +112,7 @@ def _regression(statistic: RegressionStatistic, given: dict[str, Any], user: boo
     return out
 
 
-def coefficient_names(statistic: RegressionStatistic) -> list[str]:
+def coefficient_names(statistic: ProductStatistic) -> list[str]:
     """Names of the coefficients in a prior: "intercept", where there is one, and the features."""
     first = 0 if statistic.intercept else 1
     return [statistic.coordinate("theta", (i,)) for i in range(first, statistic.p + 1)]

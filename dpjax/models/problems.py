@@ -23,7 +23,7 @@ from dpjax.models.regression.party_layout import party_facts
 from dpjax.models.views import MOMENTS
 from dpjax.statistics.base import Statistic
 from dpjax.statistics.origin import OriginStatistic
-from dpjax.statistics.regression import RegressionStatistic
+from dpjax.statistics.products import ProductStatistic
 
 
 def make_problems(
@@ -49,7 +49,7 @@ def make_problems(
     """
     if isinstance(model, OriginRegression):
         return _origin_problems(z, n, scale, model, mechanism, statistic, exact, untruncated)
-    limits = statistic.box if isinstance(statistic, RegressionStatistic) else None
+    limits = statistic.box if isinstance(statistic, ProductStatistic) else None
     box = None if limits is None else np.asarray(limits, np.float64)
     z = np.asarray(z, np.float64)
     scale = np.broadcast_to(np.asarray(scale, np.float64), z.shape)

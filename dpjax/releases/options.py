@@ -27,7 +27,7 @@ from dpjax.statistics.family import FamilyStatistic
 from dpjax.statistics.feature_moments import MOMENTS_SHARE
 from dpjax.statistics.kinds import kinds, make_statistic
 from dpjax.statistics.options import SoughtBounds, StatedBounds, StatisticOptions
-from dpjax.statistics.regression import RegressionStatistic
+from dpjax.statistics.products import ProductStatistic
 
 
 @runtime_checkable
@@ -83,7 +83,7 @@ class ReleaseFields(StatisticOptions, frozen=True, kw_only=True, forbid_unknown_
         float | None,
         option("Privacy budget that this release spends, all in all.", check=_check_epsilon),
     ] = None
-    model: Annotated[str, option(f"{', '.join(kinds())}.")] = RegressionStatistic.kind
+    model: Annotated[str, option(f"{', '.join(kinds())}.")] = ProductStatistic.kind
     options: Annotated[
         dict[str, Any], option("Option of a family, such as shape=2 of gamma.", metavar="NAME=VALUE")
     ] = msgspec.field(default_factory=dict)

@@ -6,7 +6,6 @@ guarantee of all releases together is that of the weakest one (parallel composit
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,8 +18,7 @@ from jaxtyping import Float64
 from dpjax.errors import InputError
 from dpjax.releases.release import Release
 from dpjax.statistics.base import Statistic
-from dpjax.statistics.origin import OriginStatistic
-from dpjax.statistics.regression import RegressionStatistic
+from dpjax.statistics.products import ProductStatistic
 
 #: What parties may share: the law of all records; or theta and sigma2, each with a law of the features of its own.
 SHARED, OWN = PARTY_LAWS = ("shared", "own")
@@ -35,7 +33,7 @@ class Parties:
     `[J, q]`: a party's units in common ones.
     """
 
-    statistic: RegressionStatistic
+    statistic: ProductStatistic
     z: Float64[np.ndarray, "J D"]
     scale: Float64[np.ndarray, "J D"]
     present: Float64[np.ndarray, "J D"]
@@ -116,7 +114,7 @@ def gather(releases: Sequence[Release]) -> Parties:
     if any(s.moments for s in statistics):
         raise InputError("releases with third and fourth moments can only be fitted one by one")
     common = common_statistic(statistics)
-    full = _whole(common)
+    full = common.complete
     z, scale, present = (np.full((len(releases), full.dim), fill) for fill in (0.0, 1.0, 0.0))
     for j, one in enumerate(releases):
         places = [full.names.index(name) for name in one.names]
@@ -128,28 +126,13 @@ def gather(releases: Sequence[Release]) -> Parties:
     )  # fmt: skip
 
 
-def common_statistic(statistics: Sequence[RegressionStatistic]) -> RegressionStatistic:
+def common_statistic(statistics: Sequence[ProductStatistic]) -> ProductStatistic:
     """The statistic in whose units parameters are inferred and reported: the widest bounds of all parties."""
-    first = statistics[0]
-    if len(statistics) == 1:
-        return first
-    if isinstance(first, OriginStatistic):
-        squares = any(s.squares for s in statistics if isinstance(s, OriginStatistic))
-        if first.scaling is None:
-            return dataclasses.replace(first, bounds=None, norms=None, averaged=1, squares=squares)
-        top = np.max([s.largest for s in statistics if isinstance(s, OriginStatistic)], axis=0)
-        bounds = {name: (-value, value) for name, value in zip(first.variables, top.tolist(), strict=True)}
-        return dataclasses.replace(first, bounds=bounds, norms=None, averaged=1, squares=squares)
-    if first.scaling is None:
-        return dataclasses.replace(first, bounds=None)
-    pairs = [np.array([(s.bounds or {})[name] for s in statistics]) for name in first.variables]
-    bounds = {
-        name: (float(p[:, 0].min()), float(p[:, 1].max())) for name, p in zip(first.variables, pairs, strict=True)
-    }
-    return dataclasses.replace(first, bounds=bounds)
+    first, *others = statistics
+    return first.common(others) if others else first
 
 
-def _units(statistics: Sequence[RegressionStatistic], common: RegressionStatistic) -> tuple[np.ndarray, np.ndarray]:
+def _units(statistics: Sequence[ProductStatistic], common: ProductStatistic) -> tuple[np.ndarray, np.ndarray]:
     """Centre and half width of every party's units in the common ones `[J, q]`."""
     (centre, half), own = common.units, [s.units for s in statistics]
     return np.array([(c - centre) / half for c, _ in own]), np.array([h / half for _, h in own])
@@ -167,13 +150,9 @@ def _refuse_repeated(releases: Sequence[Release]) -> None:
             )
 
 
-def _whole(statistic: RegressionStatistic) -> RegressionStatistic:
-    return dataclasses.replace(statistic, squares=True) if isinstance(statistic, OriginStatistic) else statistic
-
-
-def _regression(release: Release, number: int) -> RegressionStatistic:
+def _regression(release: Release, number: int) -> ProductStatistic:
     statistic: Statistic = release.statistic
-    if not isinstance(statistic, RegressionStatistic):
+    if not isinstance(statistic, ProductStatistic):
         raise InputError(f"several releases must be of a linear-regression; party {number} released {release.kind}")
     return statistic
 

@@ -23,7 +23,7 @@ from dpjax.releases import file as _file
 from dpjax.releases.doubts import guarantee_doubts
 from dpjax.releases.guarantee import MomentsPrivacy, Privacy, block_of_privacy, privacy_of_block
 from dpjax.statistics.base import Statistic
-from dpjax.statistics.regression import RegressionStatistic
+from dpjax.statistics.products import ProductStatistic
 
 __all__ = ["MomentsPrivacy", "Privacy", "PrivateQuantile", "Release", "describe_problems"]
 
@@ -96,8 +96,8 @@ class Release:
         return self._regression.p
 
     @property
-    def _regression(self) -> RegressionStatistic:
-        if not isinstance(self.statistic, RegressionStatistic):
+    def _regression(self) -> ProductStatistic:
+        if not isinstance(self.statistic, ProductStatistic):
             raise AttributeError(f"a release of {self.kind} has no features and no target")
         return self.statistic
 

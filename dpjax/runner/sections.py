@@ -12,7 +12,7 @@ from dpjax._base.reading import ReadingOptions
 from dpjax.calibration.options import DesignOptions, StudyOptions
 from dpjax.releases.options import ReleaseFields
 from dpjax.statistics.options import StatisticOptions
-from dpjax.statistics.regression import RegressionStatistic
+from dpjax.statistics.products import ProductStatistic
 
 if TYPE_CHECKING:
     from dpjax.calibration.design import StudyDesign
@@ -81,7 +81,7 @@ class CalibrationSection(StudyOptions, frozen=True, kw_only=True, forbid_unknown
 
     records: int | list[int]
     epsilon: float | list[float]
-    model: str = RegressionStatistic.kind
+    model: str = ProductStatistic.kind
     bounds: tuple[float, float] | None = None
     options: dict[str, Any] = msgspec.field(default_factory=dict)
     prior: str | dict[str, Any] | None = None
@@ -103,7 +103,7 @@ class CalibrationSection(StudyOptions, frozen=True, kw_only=True, forbid_unknown
         given |= {name: in_folder(given[name], base) for name in ("prior", "truth")}
         if self.like is None:
             return study_design(**given)
-        if self.model == RegressionStatistic.kind:
+        if self.model == ProductStatistic.kind:
             given["model"] = None  # left out
         like = read_like(base / self.like, self.cells[0][1])
         return study_design(**given, like=like, method=self.methods[0] if self.methods else None)

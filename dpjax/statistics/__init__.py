@@ -7,6 +7,7 @@ _MODULES = {
     "MonomialStatistic": "dpjax.statistics.base",
     "MultinomialStatistic": "dpjax.statistics.multinomial",
     "OriginStatistic": "dpjax.statistics.origin",
+    "ProductStatistic": "dpjax.statistics.products",
     "RegressionStatistic": "dpjax.statistics.regression",
     "Statistic": "dpjax.statistics.base",
 }

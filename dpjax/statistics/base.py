@@ -60,6 +60,8 @@ class Statistic:
 
     #: Records that are averaged in one row (`OriginStatistic`).
     averaged = 1
+    #: Whether moments of higher degree stand behind the other sums, with a budget of their own (`RegressionStatistic`).
+    moments = False
 
     @property
     def title(self) -> str:

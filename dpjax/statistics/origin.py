@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,7 +18,8 @@ from dpjax.privacy.rational import Exponents
 from dpjax.privacy.row_norms import averaged_l2_sensitivity, l1_sensitivity, l2_sensitivity
 from dpjax.privacy.sensitivity import regression_exponents, rounding_allowance
 from dpjax.statistics.base import ADJACENCIES, NORMS, check_scaling
-from dpjax.statistics.regression import RegressionStatistic, origin_parameters
+from dpjax.statistics.products import ProductStatistic
+from dpjax.statistics.regression import origin_parameters
 
 #: Names of the two norm bounds in a release file.
 FEATURES, TARGET = "features", "target"
@@ -26,7 +27,7 @@ FEATURES, TARGET = "features", "target"
 
 @no_field_check
 @dataclass(frozen=True)
-class OriginStatistic(RegressionStatistic):
+class OriginStatistic(ProductStatistic):
     """Sums of products of the record (x_1, ..., x_p, y): x_i x_j for i <= j (i-major), x_i y, and y^2.
 
     Records are bounded one by one (`bounds`) or by the length of the feature vector (`norms`), and divided by the
@@ -34,15 +35,14 @@ class OriginStatistic(RegressionStatistic):
     docs/formulas.md#row-norm-sensitivity, #half-vectorised-norm, #averaged-rows).
 
     Args:
-        features, target, bounds, scaling: as of `RegressionStatistic`.
-        moments: False.
+        features, target, bounds, scaling: as of `ProductStatistic`.
         squares: whether y^2 is summed; Alparslan et al. 2023 leave it out and have less noise.
         norms: {"features": X, "target": Y}: |x|_2 <= X and |y| <= Y, in place of bounds; longer rows are shortened.
         averaged: k: rows are averages of k records times sqrt(k) (Alparslan et al. 2023, section B.1), sensitivities
             those of docs/formulas.md#averaged-rows; needs norms.
 
     Raises:
-        InputError: as `RegressionStatistic`; norms that are not two numbers > 0, or stand beside bounds; moments.
+        InputError: as `ProductStatistic`; norms that are not two numbers > 0, or stand beside bounds.
     """
 
     squares: bool = True
@@ -52,8 +52,6 @@ class OriginStatistic(RegressionStatistic):
     intercept: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        if self.moments is not False:
-            raise InputError("moments are for regressions with an intercept")
         if not isinstance(self.squares, bool):
             raise InputError(f"squares must be True or False, got {shown(self.squares)}")
         if isinstance(self.averaged, bool) or not isinstance(self.averaged, int) or self.averaged < 1:
@@ -61,16 +59,14 @@ class OriginStatistic(RegressionStatistic):
         if self.norms is None:
             if self.averaged > 1:
                 raise InputError("averaged needs norms: bounds on |x| and |y|")
-            super().__post_init__()
-            return
-        if self.bounds is not None and not (isinstance(self.bounds, Mapping) and len(self.bounds) == 0):
+        elif self.bounds is not None and not (isinstance(self.bounds, Mapping) and len(self.bounds) == 0):
             raise InputError("norms and bounds exclude each other: give one of them")
-        scaling = self.scaling
-        check_scaling(scaling)
-        object.__setattr__(self, "scaling", None)
+        self._check_variables()
+        check_scaling(self.scaling)
+        if self.norms is None:
+            self._check_bounds()
+            return
         object.__setattr__(self, "bounds", None)
-        super().__post_init__()
-        object.__setattr__(self, "scaling", scaling)
         object.__setattr__(self, "norms", _checked_norms(self.norms))
 
     def __hash__(self) -> int:
@@ -82,8 +78,8 @@ class OriginStatistic(RegressionStatistic):
         return pairs if self.squares else pairs[:-1]
 
     @property
-    def base(self) -> RegressionStatistic:
-        return self
+    def complete(self) -> OriginStatistic:
+        return replace(self, squares=True)
 
     @property
     def title(self) -> str:
@@ -198,6 +194,14 @@ class OriginStatistic(RegressionStatistic):
                 raise InputError(f"averaged must divide the number of records, which {self.averaged} does not")
             x, y = average_rows(x, y, self.averaged)
         return self.from_records(x / self.half[:-1], y / self.half[-1])
+
+    def common(self, others: Iterable[OriginStatistic]) -> OriginStatistic:
+        members = (self, *others)
+        squares, bounds = any(one.squares for one in members), None
+        if self.scaling is not None:
+            top = np.max([one.largest for one in members], axis=0)
+            bounds = {name: (-value, value) for name, value in zip(self.variables, top.tolist(), strict=True)}
+        return replace(self, bounds=bounds, norms=None, averaged=1, squares=squares)
 
     def to_user_units(self, draws: Any) -> Float64[np.ndarray, "*shape K"]:
         """theta_i = theta'_i h_y / h_i, sigma2 = h_y^2 sigma2', tau2_ij = h_i h_j tau2'_ij, h the divisors; parameters

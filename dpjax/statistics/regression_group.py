@@ -11,9 +11,10 @@ from dpjax.statistics.base import SCALING, UNIT, Statistic
 from dpjax.statistics.group import FieldError, Fields, StatisticGroup, refuse, refuse_block, refuse_options
 from dpjax.statistics.options import file_field
 from dpjax.statistics.origin import OriginStatistic
-from dpjax.statistics.regression import MOST_FEATURES_THROUGH_ORIGIN, RegressionStatistic
+from dpjax.statistics.products import MOST_FEATURES_THROUGH_ORIGIN, ProductStatistic
+from dpjax.statistics.regression import RegressionStatistic
 
-REGRESSION = RegressionStatistic.kind
+REGRESSION = ProductStatistic.kind
 #: Arguments of a regression through the origin only.
 ORIGIN_ARGUMENTS = ("squares", "norms", "averaged")
 
@@ -92,9 +93,11 @@ def _through_origin(
     features: Any, target: Any, bounds: Any, scaling: Any, moments: Any, squares: Any, norms: Any, averaged: Any
 ) -> OriginStatistic:
     """The statistic of a regression through the origin; None stands for what is usual."""
+    if moments is not False:
+        raise InputError("moments are for regressions with an intercept")
     if bounds is None and norms is None and scaling is not None:
         bounds = {}  # the first column that lacks them is named
     return OriginStatistic(
-        features, target, bounds, scaling, moments=moments, squares=True if squares is None else squares, norms=norms,
+        features, target, bounds, scaling, squares=True if squares is None else squares, norms=norms,
         averaged=1 if averaged is None else averaged,
     )  # fmt: skip

@@ -108,7 +108,7 @@ def test_names_are_taken_once():
         kinds.register(Other())
     with pytest.raises(InputError, match=r"must be a dpjax\.statistics\.group\.StatisticGroup"):
         kinds.register.__wrapped__("normal-mean")
-    of_regressions = type("Another", (making.RegressionStatistic,), {})
+    of_regressions = type("Another", (making.ProductStatistic,), {})
     with pytest.raises(InputError, match="a Another has a model already"):
         register(ModelGroup(of_regressions, lambda *_: None))
     with pytest.raises(InputError, match="there is no model of a Unknown"):

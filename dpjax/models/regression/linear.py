@@ -34,7 +34,7 @@ from dpjax.models.hyperparameters import check_sizes, coefficients, features, ma
 from dpjax.models.regression import conjugate, simulation
 from dpjax.models.regression.normal_record import NormalRecord, extended, spanned_jacobian, unit_vectors
 from dpjax.models.regression.positions import regression_positions
-from dpjax.statistics.regression import MOST_FEATURES
+from dpjax.statistics.products import MOST_FEATURES
 
 
 @jax.tree_util.register_dataclass

@@ -33,7 +33,8 @@ from dpjax.models.hyperparameters import check_sizes, coefficients, features, ma
 from dpjax.models.regression import conjugate
 from dpjax.models.regression.positions import regression_positions
 from dpjax.models.regression.simulation import inverse_wishart_factor
-from dpjax.statistics.regression import MOST_FEATURES_THROUGH_ORIGIN, origin_parameters
+from dpjax.statistics.products import MOST_FEATURES_THROUGH_ORIGIN
+from dpjax.statistics.regression import origin_parameters
 
 
 @jax.tree_util.register_dataclass

@@ -42,7 +42,7 @@ from dpjax.kernels.symmetric import diagonal_lanes, lower_inverse, matmul_lanes,
 from dpjax.models.hyperparameters import check_sizes, features, positive, vector
 from dpjax.models.regression.normal_record import NormalRecord, extended, spanned_jacobian, unit_vectors
 from dpjax.models.regression.weak_tables import TABLE, draw_table
-from dpjax.statistics.regression import MOST_FEATURES
+from dpjax.statistics.products import MOST_FEATURES
 
 #: Default standard deviation of a mean, and scale of a standard deviation, in half the width of the bounds.
 MEAN_SD, SD_SCALE = 0.75, 0.6
