@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,21 +20,14 @@ from dpjax.inference.method import Method
 from dpjax.inference.methods import default_method, method_named
 from dpjax.inference.own_methods import name_of
 from dpjax.inference.posterior import Posterior
-from dpjax.inference.prior_predictive import prior_predictive_p, sample_prior_report
+from dpjax.inference.released import stated, together
 from dpjax.inference.remarks import doubts_about, notes_on
 from dpjax.inference.run_method import check_seed, run_method
 from dpjax.inference.summary import CONFLICT, describe_conflict
 from dpjax.models import Model, model_for
-from dpjax.models.problems import make_problems, party_problems
-from dpjax.releases.parties import OWN, PARTY_LAWS, gather, load_parties
-from dpjax.releases.party_agreement import Agreement, agreement
-from dpjax.releases.possible_sums import doubts_about_sums
+from dpjax.releases.parties import PARTY_LAWS, load_parties
 from dpjax.releases.release import Release
 from dpjax.statistics.base import Statistic
-
-#: Steps per trajectory where the parties differ: noise in its tails makes the posterior one with edges.
-DIFFERING_LEAPFROGS = 16
-OWN_NOTE = "every party's features have a mean and a covariance of their own; theta and sigma2 are shared"
 
 
 def inferred_model(
@@ -122,27 +114,15 @@ def fit(
     releases = load_parties(release)
     if not releases:
         raise InputError("release: at least one is needed")
-    one, gathered = releases[0], gather(releases) if len(releases) > 1 else None
-    statistic = one.statistic if gathered is None else gathered.statistic
-    model = inferred_model(statistic, prior, method, conjugate=gathered is not None)
+    released = together(releases, parties)
+    model = inferred_model(released.statistic, prior, method, conjugate=released.conjugate)
     name = method if method is not None else default_method(model)
     entry = method_named(name)
-    known = None if exact is None else np.asarray(exact, np.float64)[None]
-    if gathered is None:
-        problems = make_problems(
-            one.z[None], np.array([float(one.records)]), one.scale[None], model, one.mechanism, statistic=statistic,
-            exact=known,
-        )  # fmt: skip
-    else:
-        problems = party_problems(
-            gathered.z[None], gathered.records[None], gathered.scale[None], model, gathered.mechanisms,
-            centre=gathered.centre, half=gathered.half, present=gathered.present, own=parties == OWN, exact=known,
-        )  # fmt: skip
+    problems = released.problems(model, None if exact is None else np.asarray(exact, np.float64)[None])
     seen = entry.seen(problems)
-    agreed = None if gathered is None else agreement(gathered, seed)
-    doubts = [] if agreed is None or not entry.noise_aware else agreed.doubts(parties == OWN)
-    if doubts and name == "collapsed":
-        settings = {"leapfrogs": DIFFERING_LEAPFROGS} | (settings or {})
+    released = released.compared(entry, seed)
+    if own := released.settings(entry):
+        settings = own | (settings or {})
     run = run_method(
         name,
         problems,
@@ -154,19 +134,13 @@ def fit(
         devices=devices,
         progress=progress,
         checkpoint=checkpoint,
-        rerun=not doubts,
+        rerun=not released.doubts,
     )
     check_finite(run)
-    used = seen.model_template()
-    if gathered is None and entry.noise_aware:
-        draws_of_prior, prior_p = prior_predictive_p(seen, seed)
-    else:
-        draws_of_prior, prior_p = sample_prior_report(used, seed), None
-    if gathered is None:
-        posterior = replace(make_posterior(one, entry, seen, run, used, draws_of_prior), prior_p=prior_p)
-    else:
-        posterior = posterior_of(entry, seen, run, used, draws_of_prior, **_of_parties(releases, statistic))
-        posterior = _with_agreement(posterior, agreed, doubts, parties == OWN)
+    prior_draws, prior_p = released.under_prior(seen, entry, seed)
+    of_releases = stated(releases, released.statistic)
+    posterior = posterior_of(entry, seen, run, seen.model_template(), prior_draws, prior_p=prior_p, **of_releases)
+    posterior = released.finished(posterior)
     for sentence in posterior.warnings():
         warnings.warn(sentence, ConvergenceWarning, stacklevel=2)
     if posterior.prior_p is not None and posterior.prior_p < CONFLICT:
@@ -187,22 +161,8 @@ def check_finite(run: Run) -> None:
         )
 
 
-def make_posterior(
-    release: Release, method: Method, problems: Problems, run: Run, model: Model, prior_draws: np.ndarray
-) -> Posterior:
-    """The posterior of one release from a run of that one problem, under the prior `model`."""
-    privacy = release.privacy
-    return posterior_of(
-        method, problems, run, model, prior_draws,
-        statistic=release.statistic, records=release.records, mechanism=release.mechanism,
-        epsilon=privacy.epsilon if privacy else float("nan"), delta=privacy.delta if privacy else float("nan"),
-        adjacency=privacy.adjacency if privacy else "not stated", doubts=doubts_about_sums(release),
-        releases=(release,),
-    )  # fmt: skip
-
-
 def posterior_of(
-    method: Method, problems: Problems, run: Run, model: Model, prior_draws: np.ndarray, **released: Any
+    method: Method, problems: Problems, run: Run, model: Model, prior_draws: np.ndarray | None, **released: Any
 ) -> Posterior:
     """The posterior from a run of one problem, under the prior `model`; released: statistic, records, mechanism,
     epsilon, delta, adjacency, doubts (and parties), as of `Posterior`."""
@@ -222,33 +182,6 @@ def posterior_of(
         computed=None if run.computed is None else {key: x[0] for key, x in run.computed.rows().items()},
         **released,
     )
-
-
-def _of_parties(releases: Sequence[Release], statistic: Statistic) -> dict[str, Any]:
-    """What `posterior_of` takes of several releases; the guarantee is that of the weakest one, as parties are disjoint
-    (docs/formulas.md#composition)."""
-    stated = [one.privacy for one in releases]
-    weakest = lambda name: max(getattr(p, name) for p in stated) if all(stated) else float("nan")
-    parties = tuple(
-        {"records": one.records, "mechanism": one.mechanism, "epsilon": p.epsilon if p else None,
-         "delta": p.delta if p else None}
-        for one, p in zip(releases, stated, strict=True)
-    )  # fmt: skip
-    doubts = [f"party {j}: {text}" for j, one in enumerate(releases, start=1) for text in doubts_about_sums(one)]
-    return {
-        "statistic": statistic, "records": sum(one.records for one in releases), "epsilon": weakest("epsilon"),
-        "delta": weakest("delta"), "mechanism": ", ".join(sorted({one.mechanism for one in releases})),
-        "adjacency": stated[0].adjacency if stated[0] and all(stated) else "not stated", "parties": parties,
-        "doubts": doubts,
-        "releases": tuple(releases),
-    }  # fmt: skip
-
-
-def _with_agreement(posterior: Posterior, agreed: Agreement | None, doubts: list[str], own: bool) -> Posterior:
-    """The posterior of several parties with what is known of their agreement."""
-    assert agreed is not None
-    notes = [*posterior.notes, *([OWN_NOTE] if own else []), agreed.note]
-    return replace(posterior, notes=tuple(notes), doubts=(*posterior.doubts, *doubts), agreement=agreed.as_dict())
 
 
 __all__ = ["fit", "inferred_model"]

@@ -16,12 +16,13 @@ from dpjax.engine.problems import Problems
 from dpjax.engine.result_codes import OK
 from dpjax.engine.results import Run
 from dpjax.errors import InputError
-from dpjax.inference.fit import make_posterior
+from dpjax.inference.fit import posterior_of
 from dpjax.inference.methods import method_named
 from dpjax.inference.posterior import Posterior
 from dpjax.inference.prediction_at import PredictionAt, regression_draws
 from dpjax.inference.prediction_rows import Point
 from dpjax.inference.prior_predictive import sample_prior_report
+from dpjax.inference.released import stated
 from dpjax.inference.run_method import check_seed
 from dpjax.inference.summary import in_user_units, of_draws
 from dpjax.models import Model
@@ -66,8 +67,9 @@ class Posteriors(Sequence):
         alone = dataclasses.replace(self.run, **rows, rerun_mask=mask, diagnostics=None, again={}, computed=computed)
         problem = self.problems.take([i])
         used = problem.model_template()
-        return make_posterior(
-            self.releases[i], method_named(self.method), problem, alone, used, self._prior_of(i, used)
+        one = self.releases[i]
+        return posterior_of(
+            method_named(self.method), problem, alone, used, self._prior_of(i, used), **stated([one], one.statistic)
         )
 
     def __iter__(self) -> Iterator[Posterior]:
