@@ -16,9 +16,9 @@ from dpjax.errors import InputError
 from dpjax.inference.methods import default_method, method_named
 from dpjax.mechanisms import MECHANISMS
 from dpjax.models import KnownCovariates, LinearRegression, Model, PartySums
-from dpjax.models.problems import make_problems, party_problems
 from dpjax.models.regression.laws import marginal_moments
-from dpjax.models.views import KNOWN
+from dpjax.models.regression.problems import make_problems, party_problems
+from dpjax.models.regression.views import KNOWN
 from dpjax.statistics.base import Statistic
 from dpjax.statistics.origin import OriginStatistic
 from dpjax.statistics.products import ProductStatistic
@@ -134,7 +134,7 @@ class StudyDesign:
         """Problems `[count]` of this form, with made-up sums.
 
         Raises:
-            InputError: as `dpjax.models.problems.make_problems`.
+            InputError: as `dpjax.models.regression.problems.make_problems`.
         """
         z = np.full((count, self.model.statistic_dim), 2.0 * records)
         return self._problems(z, np.full(count, float(records)), np.full(count, epsilon), np.zeros_like(z))

@@ -27,7 +27,7 @@ from dpjax.errors import InputError
 from dpjax.inference.methods import method_named
 from dpjax.inference.own_methods import name_of
 from dpjax.inference.run_method import check_seed, run_method
-from dpjax.models.views import conjugate
+from dpjax.models.regression.views import conjugate
 from dpjax.releases.release import Release
 from dpjax.statistics.base import split_name
 from dpjax.statistics.products import ProductStatistic

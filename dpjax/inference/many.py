@@ -22,7 +22,7 @@ from dpjax.inference.posteriors import Posteriors
 from dpjax.inference.prediction_at import PredictionAt
 from dpjax.inference.run_method import check_seed, run_method
 from dpjax.models import Model
-from dpjax.models.problems import make_problems
+from dpjax.models.regression.problems import make_problems
 from dpjax.releases.release import Release
 
 PriorGiven = Mapping[str, Any] | str | os.PathLike | None

@@ -25,7 +25,7 @@ from dpjax.kernels.order import origin_places
 from dpjax.mechanisms import GAUSSIAN
 from dpjax.mechanisms.matrix import InverseWishart, Wishart
 from dpjax.models import MatrixSums, OriginRegression, model_for
-from dpjax.models.problems import party_problems
+from dpjax.models.regression.problems import party_problems
 from dpjax.models.regression.wishart import MatrixFacts
 from dpjax.releases.file import LARGEST_COUNT
 from dpjax.statistics.base import SCALING

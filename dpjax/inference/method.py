@@ -31,7 +31,7 @@ class Method:
         summary: what it is, in one line.
         make: noise in units of its scale -> sampler.
         takes: noise -> whether the method knows its law.
-        view: problems as the method sees them (`dpjax.models.views`), or what it lacks.
+        view: problems as the method sees them (`dpjax.models.regression.views`), or what it lacks.
         fits: problems -> the sampler with what depends on them, or why the method does not fit them.
         thin: default thinning.
         replaces: the field of `Problems` that stands in the place of z.

@@ -20,7 +20,8 @@ from dpjax.inference.method_samplers import (
     ops_sampler,
 )
 from dpjax.inference.reruns import harder
-from dpjax.models import FreeMoments, Model, views
+from dpjax.models import FreeMoments, Model
+from dpjax.models.regression import views
 from dpjax.models.regression.free_moments import MOST_FEATURES
 from dpjax.samplers.collapsed import Collapsed
 from dpjax.samplers.conjugate import Conjugate

@@ -13,7 +13,7 @@ from dpjax.inference.method import Method
 from dpjax.inference.posterior import Posterior
 from dpjax.inference.prior_predictive import prior_predictive_p, sample_prior_report
 from dpjax.models import Model
-from dpjax.models.problems import make_problems, party_problems
+from dpjax.models.regression.problems import make_problems, party_problems
 from dpjax.releases.parties import OWN, Parties, gather
 from dpjax.releases.party_agreement import Agreement, agreement
 from dpjax.releases.possible_sums import doubts_about_sums

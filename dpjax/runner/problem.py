@@ -9,7 +9,7 @@ import numpy as np
 from dpjax.engine.problems import Problems
 from dpjax.errors import InputError
 from dpjax.models import Model
-from dpjax.models.problems import make_problems
+from dpjax.models.regression.problems import make_problems
 from dpjax.statistics.base import Statistic
 
 

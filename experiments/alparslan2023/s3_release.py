@@ -195,7 +195,7 @@ def infer(
     `clt` has releases of its own, with y'y and its larger noise; all others share theirs.
     """
     from dpjax.inference.run_method import run_method
-    from dpjax.models.problems import party_problems
+    from dpjax.models.regression.problems import party_problems
 
     squares = method == "clt"
     z, noise = releases(sums, levels, repetitions, squares, [*seed, 0])

@@ -27,7 +27,7 @@ from _common import find_table
 from dpjax.calibration.scales import noise_scales
 from dpjax.inference.run_method import run_method
 from dpjax.models import model_for
-from dpjax.models.problems import make_problems
+from dpjax.models.regression.problems import make_problems
 from dpjax.runner.tables import builtin_table
 from dpjax.statistics.kinds import make_statistic
 

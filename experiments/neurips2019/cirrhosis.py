@@ -113,7 +113,7 @@ def problems_of(x: np.ndarray, y: np.ndarray, train: np.ndarray, config: Config)
     """
     from dpjax.calibration.scales import noise_scales
     from dpjax.models import model_for
-    from dpjax.models.problems import make_problems
+    from dpjax.models.regression.problems import make_problems
     from dpjax.statistics.regression import RegressionStatistic
 
     bounds = {config.covariate: (0.0, 1.0), config.response: (0.0, 1.0)}

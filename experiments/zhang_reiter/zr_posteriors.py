@@ -14,7 +14,7 @@ from dpjax.engine.results import Run
 from dpjax.inference.run_method import run_method
 from dpjax.kernels.order import origin_places
 from dpjax.models import OriginRegression
-from dpjax.models.problems import party_problems
+from dpjax.models.regression.problems import party_problems
 
 #: Zhang and Reiter, Table 1: seconds, largest R-hat, R-hat and ESS of the log posterior.
 THEIR_TABLE_1 = {10: (107.415, 1.01, 1.00, 882), 100: (530.719, 1.03, 1.03, 149), 1000: (6137.39, 1.44, 1.36, 2)}

@@ -20,11 +20,11 @@ from dpjax.kernels.batching import repeat_lanes
 from dpjax.kernels.order import origin_places
 from dpjax.mechanisms import LAPLACE
 from dpjax.mechanisms.noise import Noise
-from dpjax.models.problems import party_problems
 from dpjax.models.regression.linear import LinearRegression
 from dpjax.models.regression.origin import OriginRegression
 from dpjax.models.regression.parties import PartySums
 from dpjax.models.regression.party_layout import party_facts
+from dpjax.models.regression.problems import party_problems
 from dpjax.samplers import fixed_s, party_gibbs
 from dpjax.samplers._party_parts import Coefficients, fold, log_marginal, released_lanes, root_of, theta_law
 from dpjax.samplers.fixed_s import FixedS, FixedSFast
@@ -265,7 +265,7 @@ def test_many_parties_on_two_devices():
 import numpy as np
 from dpjax.inference.run_method import run_method
 from dpjax.models.regression.origin import OriginRegression
-from dpjax.models.problems import party_problems
+from dpjax.models.regression.problems import party_problems
 z = np.broadcast_to(np.array([99.0, 1, 1, 1, 99, 1, 1, 99, 1, 99, 50, 50, 50, 50]), (100, 10, 14))
 base = OriginRegression.create(
     4, theta_mean=np.zeros(4), theta_precision=np.eye(4), sigma2_shape=3.0, sigma2_scale=1.0, psi=np.eye(4), nu=9.0

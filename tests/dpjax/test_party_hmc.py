@@ -14,7 +14,7 @@ from dpjax.inference.methods import METHODS
 from dpjax.inference.run_method import run_method
 from dpjax.mechanisms.matrix import InverseWishart, Wishart
 from dpjax.models import LinearRegression, OriginRegression
-from dpjax.models.problems import party_problems
+from dpjax.models.regression.problems import party_problems
 from dpjax.samplers.arrow import curvature_lanes, factor_lanes, force_lanes, velocity_lanes
 from dpjax.samplers.party_hmc import PartyHmc
 from tests.oracles import parties as oracle

@@ -25,7 +25,7 @@ from dpjax.inference.methods import METHODS
 from dpjax.inference.run_method import run_method
 from dpjax.mechanisms.matrix import InverseWishart, Wishart
 from dpjax.models import model_for
-from dpjax.models.problems import make_problems, party_problems
+from dpjax.models.regression.problems import make_problems, party_problems
 from dpjax.releases.parties import gather
 from dpjax.releases.release import Release
 from tests.golden import stored

@@ -15,7 +15,7 @@ from dpjax.inference.methods import METHODS
 from dpjax.mechanisms import GAUSSIAN, LAPLACE, MECHANISMS, Mechanism, register
 from dpjax.mechanisms.noise import Noise
 from dpjax.models import OriginRegression
-from dpjax.models.problems import party_problems
+from dpjax.models.regression.problems import party_problems
 from dpjax.releases.release import Release
 from dpjax.statistics.base import SCALING
 from dpjax.statistics.origin import OriginStatistic

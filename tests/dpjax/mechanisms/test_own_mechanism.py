@@ -18,7 +18,7 @@ from dpjax.errors import InputError, PrivacyWarning
 from dpjax.inference.run_method import run_method
 from dpjax.mechanisms import MECHANISMS, Mechanism, register
 from dpjax.models import LinearRegression
-from dpjax.models.problems import make_problems
+from dpjax.models.regression.problems import make_problems
 from dpjax.releases.release import Release, describe_problems
 
 FREEDOM = 4

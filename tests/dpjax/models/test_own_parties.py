@@ -13,7 +13,7 @@ from dpjax.errors import InputError
 from dpjax.inference.methods import METHODS
 from dpjax.inference.run_method import run_method
 from dpjax.models import LinearRegression, OriginRegression, OwnPartySums, PartySums
-from dpjax.models.problems import party_problems
+from dpjax.models.regression.problems import party_problems
 from dpjax.releases.parties import gather
 from dpjax.releases.release import Release
 from dpjax.statistics.base import SCALING

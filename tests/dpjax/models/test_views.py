@@ -14,9 +14,9 @@ from dpjax.errors import InputError, ModelWarning
 from dpjax.inference.methods import METHODS, default_method
 from dpjax.inference.run_method import run_method
 from dpjax.models import ExactSums, FreeMoments, KnownCovariates, LinearRegression, model_for
-from dpjax.models.problems import make_problems
 from dpjax.models.regression import laws as covariate_laws
-from dpjax.models.views import released_moments
+from dpjax.models.regression.problems import make_problems
+from dpjax.models.regression.views import released_moments
 from dpjax.releases.guarantee import MomentsPrivacy, Privacy
 from dpjax.statistics.regression import RegressionStatistic
 

@@ -16,7 +16,7 @@ from dpjax.inference.own_methods import name_of, register
 from dpjax.inference.run_method import run_method
 from dpjax.mechanisms import GAUSSIAN, LAPLACE
 from dpjax.models import LinearRegression, Observed, model_for
-from dpjax.models.problems import make_problems
+from dpjax.models.regression.problems import make_problems
 from dpjax.samplers import from_blackjax
 from dpjax.samplers.blackjax_algorithms import LogDensity, log_density_lanes
 from dpjax.statistics.kinds import make_statistic

@@ -13,7 +13,7 @@ from dpjax.errors import InputError
 from dpjax.inference.methods import METHODS
 from dpjax.mechanisms import LAPLACE
 from dpjax.models import LinearRegression, model_for
-from dpjax.models.problems import make_problems, party_problems
+from dpjax.models.regression.problems import make_problems, party_problems
 from dpjax.samplers import SAMPLERS, as_blackjax, warm_up
 from dpjax.statistics.kinds import make_statistic, simulated_statistic
 

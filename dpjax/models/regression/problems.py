@@ -20,7 +20,7 @@ from dpjax.models import (
     PartySums,
 )
 from dpjax.models.regression.party_layout import party_facts
-from dpjax.models.views import MOMENTS
+from dpjax.models.regression.views import MOMENTS
 from dpjax.statistics.base import Statistic
 from dpjax.statistics.origin import OriginStatistic
 from dpjax.statistics.products import ProductStatistic
