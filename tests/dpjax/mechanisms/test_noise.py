@@ -10,8 +10,10 @@ from scipy import stats
 
 import dpjax
 from dpjax.engine.problems import Problems
+from dpjax.engine.result_codes import OK
 from dpjax.errors import InputError
 from dpjax.inference.methods import METHODS
+from dpjax.inference.run_method import run_method
 from dpjax.mechanisms import GAUSSIAN, LAPLACE, MECHANISMS, Mechanism, register
 from dpjax.mechanisms.noise import Noise
 from dpjax.models import OriginRegression
@@ -20,6 +22,8 @@ from dpjax.releases.release import Release
 from dpjax.statistics.base import SCALING
 from dpjax.statistics.origin import OriginStatistic
 from tests.dpjax.mechanisms.test_own_mechanism import FREEDOM, StudentT
+from tests.oracles import mixed_noise
+from tests.oracles.checks import assert_means
 
 THREE = ["laplace", "gaussian", "student-t"]
 
@@ -145,6 +149,30 @@ SEEN = np.array([[1, 1, 1], [1, 1, 0], [1, 1, 1]])
 
 def problems(mechanism=THREE):
     return party_problems(Z[None], RECORDS, SCALE[None], BASE, mechanism, present=SEEN)
+
+
+def reference(target: bool, seed: int, power: int = 12, noise_power: int = 15):
+    """Posterior moments by Sobol points; target: whether sums of y^2 are looked at."""
+    laws = (stats.laplace, stats.norm, stats.t(FREEDOM))
+    parties = [(Z[j], SCALE[j], RECORDS[j], laws[j], target and bool(SEEN[j, 2])) for j in range(3)]
+    return mixed_noise.moments(BASE, parties, power, noise_power, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method, target", [("collapsed", True), ("normal-x", False)])
+def test_three_mechanisms_against_sobol_points(method, target):
+    """normal-x does not look at sums of y^2."""
+    found = [reference(target, seed) for seed in (0, 10)]
+    assert min(draws for *_, draws in found) > 400
+    expected = [np.mean([one[k] for one in found], 0) for k in (0, 1)]
+    error = [np.abs(found[0][k] - found[1][k]) for k in (0, 1)]
+    made = problems()
+    assert made.mechanism is None and [law.kind for law in made.noise.laws] == THREE
+    run = run_method(method, made, chains=32, draws=2000, seed=3, rerun=False)
+    assert (run.codes == OK).all() and run.names == ("theta[1]", "sigma2", "tau2[1,1]")
+    draws = run.draws[0].astype(np.float64)
+    for k, values in enumerate((draws, (draws - expected[0]) ** 2)):
+        assert_means(values.mean(1), expected[k], floor=2 * error[k])
 
 
 @pytest.mark.slow
