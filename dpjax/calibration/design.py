@@ -20,8 +20,6 @@ from dpjax.models.regression.laws import marginal_moments
 from dpjax.models.regression.problems import make_problems, party_problems
 from dpjax.models.regression.views import KNOWN
 from dpjax.statistics.base import Statistic
-from dpjax.statistics.origin import OriginStatistic
-from dpjax.statistics.products import ProductStatistic
 
 ADJACENCY = "replace-one"
 #: Fields that the priors of regressions have in common.
@@ -62,7 +60,7 @@ class StudyDesign:
     @property
     def moments(self) -> bool:
         """Whether third and fourth moments of the features are released beside the usual sums."""
-        return isinstance(self.statistic, ProductStatistic) and self.statistic.moments
+        return self.statistic.moments
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -85,15 +83,7 @@ class StudyDesign:
     def describe(self) -> str:
         """One line: what is summed, with which bounds and which sensitivity."""
         bounds = self.statistic.column_bounds or {}
-        parts = [self.statistic.kind]
-        if isinstance(self.statistic, OriginStatistic):
-            parts.append("through the origin" + ("" if self.statistic.squares else " without the target's squares"))
-            if self.statistic.norms is not None:
-                parts.append(
-                    "norms of features {features:.6g}, of the target {target:.6g}".format(**self.statistic.norms)
-                )
-            if self.statistic.averaged > 1:
-                parts.append(f"records that are averages of {self.statistic.averaged}")
+        parts = [self.statistic.kind, *self.statistic.details]
         if self.parties > 1:
             parts.append(f"{self.parties} parties with equal shares of the records")
         if self.statistic.truncation is not None:
@@ -155,7 +145,7 @@ class StudyDesign:
             scales=self._scales if self.moments else None,
             truth=self.truth,
         )
-        if not isinstance(self.statistic, ProductStatistic):
+        if not self.statistic.several_views:
             return study
         drawn = study.problems
         epsilon = np.repeat([e for _, e in study.cells], trials)
@@ -201,9 +191,9 @@ class StudyDesign:
 
     def _of_parties(self, model: PartySums, z, exact, n, scale) -> Problems:
         split = lambda x: x.reshape(len(x), model.parties, model.entries)
-        squares = not isinstance(self.statistic, OriginStatistic) or self.statistic.squares
+        statistic: Any = self.statistic
         present = np.ones(model.entries)
-        present[-1] = float(squares)
+        present[-1] = float(statistic.squares)
         return party_problems(
             split(z), n[:, None] / model.parties, scale[:, :, None], model.base, self.mechanism, present=present,
             exact=split(exact), untruncated=split(z),

@@ -122,8 +122,8 @@ def study_design(
             f"mechanism {mechanism!r} is for sums of whole numbers, which those of {statistic.kind} are not"
         )
     if sensitivity is None:
-        base = statistic.base if isinstance(statistic, ProductStatistic) else statistic
-        size = positive("the sensitivity of these bounds", base.sensitivity(noise.norm, ADJACENCY))
+        usual = statistic.parts[0]  # moments have a budget and a sensitivity of their own
+        size = positive("the sensitivity of these bounds", usual.sensitivity(noise.norm, ADJACENCY))
     else:
         size = positive("sensitivity", sensitivity)
     noise_scale(mechanism, size, 1.0, delta)  # a delta that is missing or superfluous

@@ -12,13 +12,11 @@ import jax
 import numpy as np
 
 from dpjax.errors import InputError
-from dpjax.models import LinearRegression, Model, OriginRegression, PartySums, model_for
+from dpjax.models import Model, PartySums, model_for
 from dpjax.models.given import given_prior
 from dpjax.models.hyperparameters import numbers
 from dpjax.models.prior_units import UNITS
 from dpjax.statistics.base import Statistic, split_name
-from dpjax.statistics.multinomial import MultinomialStatistic
-from dpjax.statistics.products import ProductStatistic
 from dpjax.statistics.units import from_user_units
 
 Truth = Mapping[str, Any] | str | os.PathLike | None
@@ -76,16 +74,13 @@ def _fixed(statistic: Statistic, given: dict[str, Any], inferred: Model) -> Fixe
         raise InputError(f"units must be 'user' or 'scaled'; got {units!r}")
     if extra := sorted(set(given) - {"fixed", "units"}):
         raise InputError(f"fixed values leave nothing for {extra[0]!r}")
-    if isinstance(statistic, ProductStatistic) and statistic.moments:
+    if statistic.moments:
         raise InputError("fixed values are for releases without third and fourth moments")
     values = _values(statistic, given["fixed"])
     if units == "user":
         values = from_user_units(statistic, values)
     _check(statistic, dict(zip(statistic.parameter_names, values.tolist(), strict=True)))
-    base: Any = model_for(statistic, {})
-    if isinstance(statistic, ProductStatistic):
-        kind: Any = LinearRegression if statistic.intercept else OriginRegression
-        base = kind.weak(statistic.p)
+    base: Any = model_for(statistic, {})  # a prior that is stated, if only as this: the conjugate one, with `positions`
     phi = base.positions(values[None])[0]
     if isinstance(inferred, PartySums):
         base = PartySums(base, inferred.parties)
@@ -124,17 +119,10 @@ def _check(statistic: Statistic, values: dict[str, float]) -> None:
             raise InputError(f"fixed: {name} must be above 0; got {value:g}")
         if base == "p" and not 0 < value < 1:
             raise InputError(f"fixed: {name} must lie inside (0, 1); got {value:g}")
-    if isinstance(statistic, MultinomialStatistic) and abs(sum(values.values()) - 1) > 1e-6:
-        raise InputError(f"fixed: shares must sum to 1; got {sum(values.values()):.9g}")
-    if isinstance(statistic, ProductStatistic):
-        p = statistic.p
-        tau2 = np.zeros((p, p))
-        for name, value in values.items():
-            base, index = split_name(name)
-            if base == "tau2":
-                tau2[index[0] - 1, index[1] - 1] = tau2[index[1] - 1, index[0] - 1] = value
-        if not np.linalg.eigvalsh(tau2)[0] > 0:
-            raise InputError("fixed: tau2 must be a positive definite matrix, by its lower triangle row by row")
+    try:
+        statistic.check_parameters(values)
+    except InputError as error:
+        raise InputError(f"fixed: {error}") from None
 
 
 __all__ = ["FixedTruth", "truth_model"]

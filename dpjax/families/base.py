@@ -48,6 +48,7 @@ class Family:
         discrete: v takes whole numbers only.
         log: v = log x (else v = x).
         affine: the family is closed under affine maps of v: a release maps the bounds to [-1, 1].
+        bernoulli: the record is 1 with the probability that is its one parameter, else 0.
     """
 
     kind: ClassVar[str]
@@ -58,6 +59,7 @@ class Family:
     discrete: ClassVar[bool] = False
     log: ClassVar[bool] = False
     affine: ClassVar[bool] = False
+    bernoulli: ClassVar[bool] = False
 
     @property
     def bounded(self) -> bool:

@@ -25,6 +25,7 @@ class Binomial(Family):
     statistics: ClassVar[Mapping[str, int]] = {"successes": 1}
     support = (0.0, 1.0)
     discrete = True
+    bernoulli = True
 
     def natural(self, theta):
         return jnp.log(theta) - jnp.log1p(-theta)

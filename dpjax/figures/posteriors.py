@@ -18,7 +18,6 @@ from dpjax.figures.text import PANEL, release_facts, set_title, wrapped
 from dpjax.inference.posterior import Posterior
 from dpjax.inference.summary import richest
 from dpjax.statistics.base import split_name
-from dpjax.statistics.multinomial import MultinomialStatistic
 
 #: Height of a density, and of a prior that is higher than its posterior in units of that.
 _ROW, _CUT = 0.72, 1.15
@@ -59,7 +58,7 @@ def posteriors_figure(
         raise InputError("posteriors: at least one is needed")
     first = richest(posteriors)
     names = shown_names(first, parameters)
-    together = isinstance(first.statistic, MultinomialStatistic)
+    together = first.statistic.categories is not None
     panels = [names] if together else [[name] for name in names]
     columns = min(columns, len(panels))
     rows = math.ceil(len(panels) / columns)
@@ -94,7 +93,7 @@ def posteriors_figure(
 def shown_names(first: Posterior, parameters: Sequence[str] | None) -> list[str]:
     """The parameters to show: those named, or all, but of more than `MOST_ROWS` categories the largest."""
     names = chosen_names(first.names, parameters)
-    if parameters is None and isinstance(first.statistic, MultinomialStatistic) and len(names) > MOST_ROWS:
+    if parameters is None and first.statistic.categories is not None and len(names) > MOST_ROWS:
         mean = first.user_draws.mean(axis=(0, 1))
         largest = set(np.argsort(-mean, kind="stable")[:MOST_ROWS].tolist())
         names = [name for k, name in enumerate(first.names) if k in largest]

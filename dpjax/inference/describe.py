@@ -11,7 +11,7 @@ from dpjax._base.text import show_count, show_number
 from dpjax.inference.posterior import Posterior
 from dpjax.inference.summary import richest
 from dpjax.releases.release import Release
-from dpjax.statistics.origin import FEATURES, TARGET, OriginStatistic
+from dpjax.statistics.origin import FEATURES, TARGET
 
 _RULES = {
     "clamp": "clamp: a record outside of the bounds counts as the nearer bound",
@@ -24,13 +24,13 @@ def describe_release(release: Release, statistics: bool = False) -> str:
     privacy = release.privacy
     moments = None if privacy is None else privacy.moments
     units = "variables scaled to [-1, 1]" if release.scaling else "raw units"
-    origin = release.statistic if isinstance(release.statistic, OriginStatistic) else None
-    if origin is not None and origin.norms is not None and release.scaling:
+    statistic: Any = release.statistic
+    if statistic.norms is not None and release.scaling:
         units = "variables divided by the norms"
-    rows = [("model", release.statistic.title)]
+    rows = [("model", statistic.title)]
     rows.append(("records", f"{release.records}"))
-    if origin is not None and origin.averaged > 1:
-        rows[-1] = ("records", f"{release.records}, each {origin.averaged} records of the table averaged")
+    if statistic.averaged > 1:
+        rows[-1] = ("records", f"{release.records}, each {statistic.averaged} records of the table averaged")
     if privacy is None:
         rows.append(("privacy", "not stated in the release"))
     else:
@@ -50,11 +50,11 @@ def describe_release(release: Release, statistics: bool = False) -> str:
             )
     if release.bounds:
         rows.append(("bounds", ", ".join(f"{name} {lo:g}:{hi:g}" for name, (lo, hi) in release.bounds.items())))
-    if origin is not None and origin.norms is not None:
-        longest, largest = origin.norms[FEATURES], origin.norms[TARGET]
-        rows.append(("norms", f"|{', '.join(origin.features)}| <= {longest:g}, |{origin.target}| <= {largest:g}"))
-    if release.statistic.truncation is not None:
-        rows.append(("rule", _RULES[release.statistic.truncation["rule"]]))
+    if statistic.norms is not None:
+        longest, largest = statistic.norms[FEATURES], statistic.norms[TARGET]
+        rows.append(("norms", f"|{', '.join(statistic.features)}| <= {longest:g}, |{statistic.target}| <= {largest:g}"))
+    if statistic.truncation is not None:
+        rows.append(("rule", _RULES[statistic.truncation["rule"]]))
     if release.imputed:
         constants = ", ".join(
             f"{name} = {value if isinstance(value, str) else format(value, 'g')}"

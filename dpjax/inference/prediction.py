@@ -21,7 +21,6 @@ from dpjax._base import files
 from dpjax._base.signatures import no_type_check
 from dpjax._base.text import show_number
 from dpjax.inference.intervals import LEVEL, Intervals, check_levels, ends_of_intervals, per_cent
-from dpjax.statistics.origin import OriginStatistic
 from dpjax.statistics.products import ProductStatistic
 
 #: With fewer draws than this beyond each end of an interval its ends are rough, and a note says so.
@@ -104,7 +103,7 @@ class Prediction:
         """Sentences about what a reader should know; none holds a value of a row."""
         found = []
         statistic = self.posterior.statistic
-        longest = statistic.norms["features"] if isinstance(statistic, OriginStatistic) and statistic.norms else np.inf
+        longest = statistic.norms["features"] if statistic.norms else np.inf
         if (np.linalg.norm(self.x, axis=1) > longest).any():
             found.append(
                 f"rows are longer than {longest:g}: records were shortened to that, so the line is extrapolated"

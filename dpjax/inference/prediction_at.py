@@ -15,17 +15,16 @@ from scipy.special import ndtr
 from dpjax._base.signatures import no_type_check
 from dpjax.errors import InputError
 from dpjax.inference.prediction_rows import read_point
-from dpjax.statistics.base import Statistic
 from dpjax.statistics.products import ProductStatistic
 
 
 def regression_draws(
-    statistic: Statistic, names: Sequence[str], user_draws: np.ndarray, method: str
+    statistic: Any, names: Sequence[str], user_draws: np.ndarray, method: str
 ) -> tuple[np.ndarray, np.ndarray]:
     """theta `[..., p + 1]`, intercept first (0 in a regression without one), and sigma2 `[...]`, user's units.
 
     Args:
-        statistic: what was released.
+        statistic: what was released, a `Statistic`.
         names: of the K parameters, in any order.
         user_draws: `[..., K]`.
         method: for a message.
@@ -33,7 +32,7 @@ def regression_draws(
     Raises:
         InputError: the posterior of another model, or one without sigma2.
     """
-    if not isinstance(statistic, ProductStatistic):
+    if not statistic.has_features:
         raise InputError(f"predictions are for {ProductStatistic.kind}; this posterior is of {statistic.kind}")
     place = {name: k for k, name in enumerate(names)}
     if "sigma2" not in place:

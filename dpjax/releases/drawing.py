@@ -84,7 +84,7 @@ def check_sizes(statistic: Statistic, mechanism: str, records: int) -> None:
         InputError: bounds that are too wide for so many records.
     """
     if not statistic.largest_sum(records) <= LARGEST_RELEASED:
-        bounds = statistic.column_bounds or getattr(statistic, "norms", None)
+        bounds = statistic.column_bounds or statistic.norms
         raise InputError(
             f"bounds are too wide: the sums over the records may be at most {LARGEST_RELEASED:g} in size, noise comes"
             f" on top; got {shown(bounds)}"

@@ -13,8 +13,7 @@ import numpy as np
 
 from dpjax.privacy.rational import Exponents
 from dpjax.privacy.sensitivity import entry_extremes
-from dpjax.statistics.base import UNIT, MonomialStatistic
-from dpjax.statistics.origin import OriginStatistic
+from dpjax.statistics.base import UNIT
 
 Row = tuple[int, ...]
 #: Beyond so many variables products of distances from bounds are left out: there are four of each pair.
@@ -82,17 +81,15 @@ class Conditions:
         return np.concatenate([s, [1.0], self.known])[places]
 
 
-def of_statistic(
-    statistic: MonomialStatistic | Any, mean: np.ndarray, width: np.ndarray
-) -> tuple[Conditions, np.ndarray]:
-    """The conditions of a statistic of monomials, and the units [D] in which they are: sums divided by n and by these.
+def of_statistic(statistic: Any, mean: np.ndarray, width: np.ndarray) -> tuple[Conditions, np.ndarray]:
+    """The conditions of a `MonomialStatistic`, and the units [D] in which they are: sums divided by n and by these.
 
     A variable is divided by its largest absolute value; where there are no bounds, by the root of its mean square, for
     which `mean` is taken, or `width` where that is larger.
     """
     rows, box = statistic.exponents, statistic.box
     powers = np.array(rows)
-    if isinstance(statistic, OriginStatistic) and statistic.norms is not None:
+    if statistic.norms is not None:
         tops = np.array([statistic.lengths[0]] * statistic.p + [statistic.lengths[1]]) * statistic.averaged**0.5
         return _of_monomials(rows, (UNIT,) * len(tops), True), np.prod(tops**powers, axis=1)
     if box is None:

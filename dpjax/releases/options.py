@@ -23,7 +23,6 @@ from dpjax.privacy.budget import checked_epsilon, checked_share
 from dpjax.privacy.quantile import PrivateQuantile
 from dpjax.releases import file as _file
 from dpjax.statistics.base import Statistic
-from dpjax.statistics.family import FamilyStatistic
 from dpjax.statistics.feature_moments import MOMENTS_SHARE
 from dpjax.statistics.kinds import kinds, make_statistic
 from dpjax.statistics.options import SoughtBounds, StatedBounds, StatisticOptions
@@ -226,6 +225,6 @@ def check_family_options(options: Mapping[str, Any]) -> None:
 
 def grid_of(statistic: Statistic) -> tuple[bool, bool]:
     """Whether private bounds of the statistic are whole numbers, and whether they are sought in log x."""
-    if not isinstance(statistic, FamilyStatistic):
+    if statistic.bounds_grid is None:
         raise InputError(f"private bounds are for families of one column, not for {statistic.kind}")
-    return statistic.family.discrete, statistic.family.log
+    return statistic.bounds_grid

@@ -146,7 +146,7 @@ class OwnerReport:
 
 def _counted(columns: Mapping[str, np.ndarray], statistic: Any, reading: Reading, searched: bool) -> list[_Column]:
     bounds = statistic.column_bounds or {}
-    norms = getattr(statistic, "norms", None)
+    norms = statistic.norms
     what = "left out" if (statistic.truncation or {}).get("rule") == "redact" else "clipped"
     found = []
     for name in statistic.variables:

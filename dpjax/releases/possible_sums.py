@@ -22,7 +22,6 @@ import numpy as np
 
 from dpjax.mechanisms import MECHANISMS
 from dpjax.releases.moment_conditions import Conditions, of_statistic
-from dpjax.statistics.multinomial import MultinomialStatistic
 
 if TYPE_CHECKING:
     from dpjax.releases.release import Release
@@ -66,8 +65,8 @@ def misfit(release: Release) -> Misfit | None:
     """The distance of a release's sums from those of any table; None where noise explains it."""
     z, scale, n = release.z, release.scale, float(release.records)
     statistic = release.statistic
-    if isinstance(statistic, MultinomialStatistic):
-        return _of_counts(statistic, z, scale, n, release.mechanism)
+    if statistic.categories is not None:
+        return _of_counts(statistic.categories, z, scale, n, release.mechanism)
     limit = _limit(len(z), release.mechanism)
     with np.errstate(all="ignore"):
         conditions, units = of_statistic(statistic, z / n, scale / n)
@@ -136,11 +135,9 @@ def _distance(conditions: Conditions, mean: np.ndarray, width: np.ndarray, limit
     return far
 
 
-def _of_counts(
-    statistic: MultinomialStatistic, z: np.ndarray, scale: np.ndarray, n: float, mechanism: str
-) -> Misfit | None:
+def _of_counts(categories: int, z: np.ndarray, scale: np.ndarray, n: float, mechanism: str) -> Misfit | None:
     """Counts from 0 to n that add up to n, or to at most n where one of them is not released."""
-    whole = len(z) == statistic.categories
+    whole = len(z) == categories
     width = scale + _ROUNDED * n
 
     def around(k: float) -> tuple[np.ndarray, np.ndarray]:

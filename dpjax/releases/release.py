@@ -23,7 +23,6 @@ from dpjax.releases import file as _file
 from dpjax.releases.doubts import guarantee_doubts
 from dpjax.releases.guarantee import MomentsPrivacy, Privacy, block_of_privacy, privacy_of_block
 from dpjax.statistics.base import Statistic
-from dpjax.statistics.products import ProductStatistic
 
 __all__ = ["MomentsPrivacy", "Privacy", "PrivateQuantile", "Release", "describe_problems"]
 
@@ -83,21 +82,21 @@ class Release:
     @property
     def features(self) -> tuple[str, ...]:
         """Columns of a regression's features."""
-        return tuple(self._regression.features)
+        return tuple(self._with_features.features)
 
     @property
     def target(self) -> str:
         """Column of a regression's response."""
-        return self._regression.target
+        return self._with_features.target
 
     @property
     def p(self) -> int:
         """Number of a regression's features."""
-        return self._regression.p
+        return self._with_features.p
 
     @property
-    def _regression(self) -> ProductStatistic:
-        if not isinstance(self.statistic, ProductStatistic):
+    def _with_features(self) -> Any:
+        if not self.statistic.has_features:
             raise AttributeError(f"a release of {self.kind} has no features and no target")
         return self.statistic
 

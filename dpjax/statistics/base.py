@@ -23,6 +23,7 @@ from dpjax.privacy.sensitivity import (
     replace_one_l2,
     rounding_allowance,
 )
+from dpjax.statistics.traits import Traits
 
 SCALING = "bounds-to-[-1,1]"
 ADJACENCIES = ("replace-one", "add-remove")
@@ -32,7 +33,7 @@ SMALLEST, LARGEST = 1e-12, 1e12
 UNIT = (-1.0, 1.0)
 
 
-class Statistic:
+class Statistic(Traits):
     """What is summed over records: the one place that knows entries, columns, clipping, sensitivity and units.
 
     A subclass is a frozen dataclass. None of this imports JAX: a release needs it.
@@ -57,11 +58,6 @@ class Statistic:
     def dim(self) -> int:
         """Number of released entries D."""
         return len(self.names)
-
-    #: Records that are averaged in one row (`OriginStatistic`).
-    averaged = 1
-    #: Whether moments of higher degree stand behind the other sums, with a budget of their own (`RegressionStatistic`).
-    moments = False
 
     @property
     def title(self) -> str:

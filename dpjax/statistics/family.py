@@ -155,6 +155,10 @@ class FamilyStatistic(MonomialStatistic):
         return self.family.parameters
 
     @property
+    def bounds_grid(self) -> tuple[bool, bool]:
+        return self.family.discrete, self.family.log
+
+    @property
     def redacts(self) -> bool:
         return self.rule == "redact"
 
@@ -189,6 +193,11 @@ class FamilyStatistic(MonomialStatistic):
         if self.scaling and ends is not None:
             v = (v - ends[0]) / (ends[1] - ends[0]) * 2.0 - 1.0
         return np.array([math.fsum(_power(v, power)) for power in self.family.powers])
+
+    def draw_sums(self, records, names, draws, units_of, rng):
+        if not self.family.bernoulli:
+            return None
+        return rng.binomial(records, draws[:, :1]).astype(np.float64)
 
     def _supported(self, x: np.ndarray) -> np.ndarray:
         """v of all records, which must lie in the support."""

@@ -116,6 +116,14 @@ class MultinomialStatistic(Statistic):
             raise InputError(SOMETHING_ELSE.format(self.column, allowed))
         return np.array([float(counts.get(known[k], 0)) for k in self.released])
 
+    def check_parameters(self, values: Mapping[str, float]) -> None:
+        if abs(sum(values.values()) - 1) > 1e-6:
+            raise InputError(f"shares must sum to 1; got {sum(values.values()):.9g}")
+
+    def draw_sums(self, records, names, draws, units_of, rng):
+        p = draws / draws.sum(axis=1, keepdims=True)
+        return rng.multinomial(records, p)[:, list(self.released)].astype(np.float64)
+
     def largest_sum(self, records: int) -> float:
         return float(records)
 

@@ -87,6 +87,15 @@ class OriginStatistic(ProductStatistic):
         return f"{self.kind}: {self.target} on {', '.join(self.features)} through the origin{also}"
 
     @property
+    def details(self) -> tuple[str, ...]:
+        found = ["through the origin" + ("" if self.squares else " without the target's squares")]
+        if self.norms is not None:
+            found.append("norms of features {features:.6g}, of the target {target:.6g}".format(**self.norms))
+        if self.averaged > 1:
+            found.append(f"records that are averages of {self.averaged}")
+        return tuple(found)
+
+    @property
     def exponents(self) -> Exponents:
         rows = regression_exponents(self.p, intercept=False)
         return rows if self.squares else rows[:-1]

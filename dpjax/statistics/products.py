@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -14,6 +14,7 @@ from dpjax._base.checks import Bounds, check_bounds, check_name
 from dpjax._base.signatures import no_field_check
 from dpjax.errors import InputError, located
 from dpjax.statistics.base import MonomialStatistic, split_name
+from dpjax.statistics.product_sums import draw_product_sums
 
 #: Features that can be fitted: beyond, the D x D matrices of a step are hopeless; nothing above 9 has been measured.
 MOST_FEATURES = 30
@@ -44,6 +45,7 @@ class ProductStatistic(MonomialStatistic):
     scaling: str | None = None
 
     kind: ClassVar[str] = "linear-regression"
+    has_features = several_views = True
     #: Whether y^2 is summed.
     squares = True
     #: Whether the record holds the constant 1.
@@ -149,6 +151,19 @@ class ProductStatistic(MonomialStatistic):
                 f"features must be at most {most}, more cannot be fitted"
                 f"{'' if self.intercept else ' (without an intercept)'}; got {self.p}"
             )
+
+    def check_parameters(self, values: Mapping[str, float]) -> None:
+        p = self.p
+        tau2 = np.zeros((p, p))
+        for name, value in values.items():
+            base, index = split_name(name)
+            if base == "tau2":
+                tau2[index[0] - 1, index[1] - 1] = tau2[index[1] - 1, index[0] - 1] = value
+        if not np.linalg.eigvalsh(tau2)[0] > 0:
+            raise InputError("tau2 must be a positive definite matrix, by its lower triangle row by row")
+
+    def draw_sums(self, records, names, draws, units_of, rng):
+        return draw_product_sums(self, records, names, draws, units_of, rng)
 
     def describe(self, name: str) -> str:
         base, index = split_name(name)

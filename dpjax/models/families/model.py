@@ -165,7 +165,7 @@ class FamilyModel(PriorModel):
     # ---- exact laws of the sum ------------------------------------------------------------------------------------
     @property
     def sum_is_binomial(self) -> bool:
-        return self.family.kind == "binomial"
+        return self.family.bernoulli
 
     def lattice_lengths(self, n):
         return lattice.lengths(self, n)
