@@ -15,15 +15,12 @@ from dpjax.engine.problems import Problems
 from dpjax.errors import InputError
 from dpjax.inference.methods import default_method, method_named
 from dpjax.mechanisms import MECHANISMS
-from dpjax.models import KnownCovariates, LinearRegression, Model, PartySums
-from dpjax.models.regression.laws import marginal_moments
+from dpjax.models import Model
 from dpjax.models.regression.problems import make_problems, party_problems
 from dpjax.models.regression.views import KNOWN
 from dpjax.statistics.base import Statistic
 
 ADJACENCY = "replace-one"
-#: Fields that the priors of regressions have in common.
-COEFFICIENTS = ("theta_mean", "theta_precision", "sigma2_shape", "sigma2_scale")
 
 
 @dataclass(frozen=True)
@@ -55,7 +52,7 @@ class StudyDesign:
     @property
     def parties(self) -> int:
         """Number of parties."""
-        return self.model.parties if isinstance(self.model, PartySums) else 1
+        return self.model.parties or 1
 
     @property
     def moments(self) -> bool:
@@ -77,7 +74,7 @@ class StudyDesign:
             "delta": self.delta,
             "adjacency": ADJACENCY,
             **({"moments_share": self.share} if self.moments else {}),
-            **({"parties": self.parties} if isinstance(self.model, PartySums) else {}),
+            **({} if self.model.parties is None else {"parties": self.parties}),
         }
 
     def describe(self) -> str:
@@ -179,7 +176,7 @@ class StudyDesign:
             split = {e: self._scales(e) for e in each}
             drawn = np.array([split[e] for e in epsilon.tolist()])
         z = exact + noise
-        if isinstance(model, PartySums):
+        if model.parties is not None:
             return self._of_parties(model, z, exact, n, scale)
         made = make_problems(z, n, drawn, model, mechanism, statistic=statistic, exact=exact, untruncated=z)
         if self.moments:
@@ -189,7 +186,7 @@ class StudyDesign:
             made = replace(made, z=whole, scale=np.broadcast_to(scale, whole.shape), untruncated=whole)
         return replace(made, views=dict(made.views) | self._marginal(made))
 
-    def _of_parties(self, model: PartySums, z, exact, n, scale) -> Problems:
+    def _of_parties(self, model: Any, z, exact, n, scale) -> Problems:
         split = lambda x: x.reshape(len(x), model.parties, model.entries)
         statistic: Any = self.statistic
         present = np.ones(model.entries)
@@ -201,10 +198,5 @@ class StudyDesign:
 
     def _marginal(self, problems: Problems) -> dict[str, Problems]:
         """The view of the paper's Gibbs-SS-Prior: moments of a hierarchical law as if they were a fixed one's."""
-        normal = problems.model
-        if not isinstance(normal, LinearRegression) or not normal.nu > normal.p + 3:
-            return {}
-        eta, xi = marginal_moments(normal.x_mean, float(normal.kappa), normal.psi, float(normal.nu))
-        coefficients: dict[str, Any] = {name: np.asarray(getattr(normal, name)) for name in COEFFICIENTS}
-        known = KnownCovariates.create(eta, xi, **coefficients)
-        return {KNOWN: replace(problems, model=known, views={})}
+        known = problems.model.fixed_law()
+        return {} if known is None else {KNOWN: replace(problems, model=known, views={})}

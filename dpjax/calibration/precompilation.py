@@ -17,7 +17,7 @@ from dpjax.inference.methods import method_named
 from dpjax.inference.own_methods import name_of
 from dpjax.inference.run_method import run_method
 from dpjax.mechanisms import mechanism_named
-from dpjax.models import LinearRegression, Model, OriginRegression, PartySums, model_for
+from dpjax.models import Model, PartySums, model_for
 from dpjax.statistics.products import ProductStatistic
 
 #: Number of records at which programs are compiled: like most releases, below the change to 64-bit positions.
@@ -98,7 +98,7 @@ def _fitted(design: StudyDesign, prior: Prior | None, method: str | None) -> Mod
     """The model of a fit of such releases, in place of the study's."""
     any_prior = design.parties == 1 and (method is None or method_named(method).any_prior)
     model = model_for(design.statistic, prior, "fit" if any_prior else "conjugate")
-    if design.parties > 1 and isinstance(model, LinearRegression | OriginRegression):
+    if design.parties > 1 and model.takes_parties:
         return PartySums(model, design.parties)
     return model
 

@@ -30,7 +30,6 @@ from dpjax.inference.run_method import check_seed, run_method
 from dpjax.models.regression.views import conjugate
 from dpjax.releases.release import Release
 from dpjax.statistics.base import split_name
-from dpjax.statistics.products import ProductStatistic
 
 #: Draws of the non-private posterior per problem, behind the MMD.
 NON_PRIVATE_DRAWS = 60
@@ -238,8 +237,8 @@ def _compared(study: Study, names: Sequence[str]) -> tuple[list[int], list[int]]
     """Columns behind the MMD, of a method's draws and of the non-private ones: of a regression theta and sigma^2, which
     the utility of Bernstein and Sheldon 2019 is about and every method reports."""
     model = study.problems.model_template()
-    regression = model.kind == ProductStatistic.kind
-    ours = [k for k, name in enumerate(names) if not regression or split_name(name)[0] in ("theta", "sigma2")]
+    chosen = model.compared
+    ours = [k for k, name in enumerate(names) if chosen is None or split_name(name)[0] in chosen]
     return ours, [model.parameter_names.index(names[k]) for k in ours]
 
 

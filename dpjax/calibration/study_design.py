@@ -19,7 +19,7 @@ from dpjax.errors import InputError
 from dpjax.families import Family
 from dpjax.inference.fit import inferred_model
 from dpjax.mechanisms import mechanism_named
-from dpjax.models import LinearRegression, OriginRegression, PartySums, model_for
+from dpjax.models import PartySums, model_for
 from dpjax.models.families.making import family_prior
 from dpjax.privacy.budget import checked_share
 from dpjax.statistics.feature_moments import MOMENTS_SHARE
@@ -106,11 +106,11 @@ def study_design(
         moments, share = like.share is not None, like.share
         inferred = inferred_model(statistic, prior, method)
     noise = mechanism_named(mechanism)
-    if parties > 1 and not isinstance(inferred, LinearRegression | OriginRegression):
+    if parties > 1 and not inferred.takes_parties:
         raise InputError(
             f"parties = {parties} is for regressions with normal covariates of unknown mean and covariance"
         )
-    if isinstance(inferred, OriginRegression) or (parties > 1 and isinstance(inferred, LinearRegression)):
+    if inferred.needs_parties or parties > 1:
         if moments or clip or simulate != "exact":
             raise InputError("studies of parties or without an intercept are simulated exactly, without moments")
         inferred = PartySums(inferred, parties)

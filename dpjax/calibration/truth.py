@@ -58,7 +58,7 @@ def truth_model(statistic: Statistic, truth: Truth | Any, inferred: Model) -> An
             found: Any = _fixed(statistic, given, inferred)
         else:
             found = model_for(statistic, given)
-            if isinstance(inferred, PartySums):
+            if inferred.parties is not None:
                 found = PartySums(found, inferred.parties)
     except InputError as error:
         raise InputError(f"truth: {str(error).removeprefix('prior: ')}") from None
@@ -82,7 +82,7 @@ def _fixed(statistic: Statistic, given: dict[str, Any], inferred: Model) -> Fixe
     _check(statistic, dict(zip(statistic.parameter_names, values.tolist(), strict=True)))
     base: Any = model_for(statistic, {})  # a prior that is stated, if only as this: the conjugate one, with `positions`
     phi = base.positions(values[None])[0]
-    if isinstance(inferred, PartySums):
+    if inferred.parties is not None:
         base = PartySums(base, inferred.parties)
         phi = np.concatenate([phi, np.zeros(base.parties * base.latent_dim)])
     return FixedTruth(base, phi)

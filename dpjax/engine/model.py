@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from dpjax.engine.observed import Observed
+from dpjax.engine.traits import Traits
 from dpjax.errors import InputError
 from dpjax.kernels.marginal import gaussian_marginal
 from dpjax.kernels.symmetric import cholesky, matvec_lanes
@@ -27,7 +28,7 @@ def over_lanes(method):
     return lambda model, *args: jax.vmap(method, in_axes=-1, out_axes=-1)(model, *args)
 
 
-class Model:
+class Model(Traits):
     """Base class of models; see the module's docstring for the two spellings."""
 
     #: Rank of the leaf of smallest rank in a single problem (how a batch of priors is recognised).
@@ -159,55 +160,15 @@ class Model:
         """
         raise NotImplementedError
 
-    # ---- what samplers ask; the defaults are for whole statistics of full rank ------------------------------
-    @property
-    def singular(self) -> bool:
-        """Whether the statistic's covariance may be singular; all is in 64 bits where the noise is small beside it."""
-        return False
-
-    @property
-    def truncated(self) -> bool:
-        """Whether the released statistic is not the whole one (records outside of bounds are clamped or redacted)."""
-        return False
-
-    @property
-    def constrained(self) -> bool:
-        """Whether the posterior is restricted to a set, that of `inside_lanes`."""
-        return False
-
+    # ---- what samplers ask of models with some of the `Traits` -----------------------------------------------
     def inside_lanes(self, phi: Float[Array, "P B"]) -> Bool[Array, " B"]:
         """Whether phi lies in the set; constrained models only."""
         raise NotImplementedError
-
-    @property
-    def may_have_modes(self) -> bool:
-        """Whether the released statistic is not monotone in the parameters, so that two sets of them may explain it."""
-        return False
-
-    @property
-    def few_records(self) -> int:
-        """Under how many records the normal law of the sums is doubted where the noise hides next to nothing."""
-        return 0
-
-    @property
-    def predicts_sums(self) -> bool:
-        """Whether the released sums are those of n records that are alike, so that the prior predicts them."""
-        return True
 
     def sum_summaries(self, per_record, noise):
         """What of released sums per record `[N, D]` shows a conflict with the prior `[N, S]`, on the host; noise:
         scales per record `[D]`."""
         return per_record
-
-    @property
-    def complete_randoms(self) -> int:
-        """Standard normals that `complete_lanes` takes."""
-        return 0
-
-    @property
-    def sum_is_binomial(self) -> bool:
-        """Whether the statistic is a binomial count with a beta prior `prior`, so that its law can be enumerated."""
-        return False
 
     def lattice_lengths(self, n: np.ndarray) -> np.ndarray:
         """Lengths `[T]` of tables of the exact law of a whole-number statistic of n records `[T]`; 0: none."""
@@ -222,12 +183,6 @@ class Model:
         may have its top, and within what distance of them."""
         center = over_lanes(lambda model: model.prior_center())(self)
         return center, jnp.ones_like(center)
-
-    @property
-    def finite(self) -> tuple[float, float]:
-        """Coordinates of a model of one parameter between which the reported one is a number inside its range, in
-        64 bits."""
-        return -np.inf, np.inf
 
     # ---- defaults, overridden where a closed form is known -----------------------------------------------
     def prior_starts(self) -> Float[Array, "2 P"]:

@@ -30,7 +30,6 @@ from dpjax.engine.result_codes import NON_FINITE, NOT_MOVING, OK
 from dpjax.engine.results import Run
 from dpjax.errors import InputError
 from dpjax.inference.individual_programs import SEGMENT, Plan, compiled_programs, find_start, jax_defaults
-from dpjax.models.regression.linear import LinearRegression
 
 #: Most latent numbers n (p + 1): beyond, NUTS takes hours.
 MOST_LATENT = 20_000
@@ -42,8 +41,8 @@ def check_problems(problems: Problems) -> int:
     Raises:
         InputError: another model; a number of records that is not whole; too many latent numbers.
     """
-    model = problems.model_template()
-    if not isinstance(model, LinearRegression):
+    model: Any = problems.model_template()
+    if not model.conjugate_regression:
         raise InputError(
             "method 'individual' is for linear-regression, without law in the prior: another law of the covariates "
             f"goes into its setting covariates (from Python); got {model.kind}"

@@ -9,7 +9,6 @@ from typing import Any
 from dpjax.engine.problems import Problems
 from dpjax.errors import InputError
 from dpjax.mechanisms import Mechanism, mechanism_named
-from dpjax.models import PartySums, WeakRegression
 
 #: Name -> method; `dpjax.inference.methods` fills it.
 METHODS: dict[str, Method] = {}
@@ -81,12 +80,12 @@ class Method:
         Raises:
             InputError: something that it needs is missing.
         """
-        if isinstance(problems.model, PartySums) and not self.parties:
+        if problems.model.parties is not None and not self.parties:
             takes = ", ".join(method.name for method in METHODS.values() if method.parties)
             raise InputError(
                 f"method {self.name!r} is not for several parties or regressions without an intercept; {takes} are"
             )
-        if isinstance(problems.model, WeakRegression) and not self.any_prior:
+        if not problems.model.usual_prior and not self.any_prior:
             raise InputError(f"method {self.name!r} needs a conjugate prior; one of kind 'weak' is for collapsed")
         found = self.view(problems)
         if isinstance(found, str):

@@ -10,19 +10,12 @@ import numpy as np
 from dpjax.engine.problems import Problems
 from dpjax.engine.run import MOST_SPREAD
 from dpjax.mechanisms import Mechanism, mechanism_named
-from dpjax.models import Multinomial, OwnPartySums, PartySums, WeakRegression
 from dpjax.models.regression.parties import MOST_FLOAT32
 from dpjax.samplers.collapsed import Collapsed
 from dpjax.samplers.counts import Counts, table_length
 from dpjax.samplers.exact import Enumeration, OnePosteriorSampling, Quadrature
 from dpjax.samplers.gibbs import Gibbs
 from dpjax.samplers.party_hmc import PartyHmc
-
-#: Steps per trajectory of parties with features of their own: more coordinates, fewer of them pinned alike.
-OWN_LEAPFROGS = 12
-#: Settings under the weak prior of few features: with much noise scales are open over decades, and shorter trajectories
-#: leave one release in a hundred with a tenth of the usual effective draws.
-WEAK_STEPS: dict[str, Any] = {"leapfrogs": 6, "target": 0.78}
 
 
 def is_mixture(noise: Mechanism) -> bool:
@@ -67,23 +60,19 @@ def exact_sampler(sampler: Quadrature, problems: Problems) -> Any:
 def hmc_sampler(sampler: Collapsed, problems: Problems) -> Any:
     """For parties the sampler that does not form covariances of the sums, in 64 bits where these dwarf the noise; for
     multinomial counts of few records the one that draws the counts."""
-    parties = isinstance(problems.model, PartySums)
+    model = problems.model_template()
+    parties = model.parties is not None
     laws = problems.noise.laws if parties else (sampler.noise,)
     for law in laws:
         if not (law.has_density if parties else is_mixture(law)):
             return f"does not know {law.kind} noise"
-    if isinstance(problems.model, Multinomial):
+    if model.sums_are_multinomial:
         length = table_length(problems.n)
-        categories = problems.model_template().dim + 1
-        return Counts(sampler.noise, length, categories, name=sampler.name) if length else sampler
-    if isinstance(problems.model, WeakRegression):
-        steps: dict[str, Any] = WEAK_STEPS if problems.model_template().dim <= 9 else {}
-        return dataclasses.replace(sampler, **steps)
+        return Counts(sampler.noise, length, model.dim + 1, name=sampler.name) if length else sampler
     if not parties:
-        return sampler
+        return dataclasses.replace(sampler, **model.hmc_settings)
     largest = np.abs(problems.z / problems.scale).max(initial=0.0)
-    leapfrogs = OWN_LEAPFROGS if isinstance(problems.model, OwnPartySums) else None
-    return PartyHmc(leapfrogs=leapfrogs, float64=bool(largest > MOST_FLOAT32), name=sampler.name)
+    return PartyHmc(float64=bool(largest > MOST_FLOAT32), name=sampler.name, **model.hmc_settings)
 
 
 def gibbs_sampler(sampler: Gibbs, problems: Problems) -> Any:
@@ -100,6 +89,6 @@ def literal_sampler(sampler: Gibbs, problems: Problems) -> Any:
 
 
 def ops_sampler(sampler: OnePosteriorSampling, problems: Problems) -> Any:
-    if problems.model.kind != "binomial" or mechanism_named(problems.mechanism).needs_delta:
+    if not problems.model.sum_is_binomial or mechanism_named(problems.mechanism).needs_delta:
         return "is defined for the binomial model and pure epsilon only"
     return sampler

@@ -20,9 +20,8 @@ from dpjax.inference.method_samplers import (
     ops_sampler,
 )
 from dpjax.inference.reruns import harder
-from dpjax.models import FreeMoments, Model
+from dpjax.models import Model
 from dpjax.models.regression import views
-from dpjax.models.regression.free_moments import MOST_FEATURES
 from dpjax.samplers.collapsed import Collapsed
 from dpjax.samplers.conjugate import Conjugate
 from dpjax.samplers.exact import OnePosteriorSampling, Quadrature
@@ -202,7 +201,7 @@ METHODS |= {
 def default_method(model: Model) -> str:
     """The method for a model if none is named: computed where that can be done, else `collapsed`; `noisy` for a release
     with moments of few features."""
-    if isinstance(model, FreeMoments) and model.p <= MOST_FEATURES:
+    if model.infers_moments:
         return "noisy"
     return "exact" if model.dim == 1 and model.statistic_dim == 1 else "collapsed"
 

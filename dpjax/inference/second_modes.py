@@ -22,7 +22,6 @@ from dpjax.kernels.hmc import leapfrog_lanes
 from dpjax.kernels.marginal import add_diagonal_lanes
 from dpjax.kernels.symmetric import inverse_cholesky, matvec_lanes, sweep
 from dpjax.mechanisms import mechanism_named
-from dpjax.models import LinearRegression
 from dpjax.samplers.basins import SMALLEST_MASS, on_lanes
 
 #: So many prior sds from the centre a posterior is in conflict with its prior.
@@ -33,7 +32,7 @@ _STEPS, _SAME = 400, 3.0
 
 def can_look(problems: Any) -> bool:
     """Whether there may be such a mode: a conjugate regression with the heavy tails of Laplace noise."""
-    if not isinstance(problems.model, LinearRegression):
+    if not problems.model.conjugate_regression:
         return False
     noise = mechanism_named(problems.mechanism)
     return noise.closed_form and noise.exponential

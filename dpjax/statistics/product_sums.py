@@ -1,4 +1,6 @@
-"""The exact law of the sums of products of normal records, as a regression has them: draws of it."""
+"""The exact law of the sums of products of normal records, as a regression has them: draws of it by a generator that the
+caller gives. For replicated releases; what is drawn here protects nobody.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from dpjax.errors import InputError
 
 
 def draw_product_sums(
-    own: Any, records: int, names: Sequence[str], draws: np.ndarray, units_of: Any, rng: np.random.Generator
+    own: Any, records: int, names: Sequence[str], draws: np.ndarray, units_of: Any, rng: Any
 ) -> np.ndarray:
     """S = sum r r' of n normal records r = (x, y): mean and scatter are independent, the scatter is Wishart.
 

@@ -29,6 +29,7 @@ class Multinomial(PriorModel):
 
     kind = "multinomial"
     smallest_rank = 1
+    sums_are_multinomial = True
 
     @property
     def singular(self) -> bool:

@@ -26,17 +26,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from dpjax.engine.lane_model import LaneModel, jacobian_of_lanes
+from dpjax.engine.lane_model import jacobian_of_lanes
 from dpjax.engine.model import Observed
 from dpjax.errors import InputError
 from dpjax.kernels.order import below_diagonal, pairs
 from dpjax.kernels.symmetric import matmul_lanes, matvec_lanes
+from dpjax.models.regression.base import RegressionModel
 from dpjax.models.regression.linear import LinearRegression
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class ExactSums(LaneModel):
+class ExactSums(RegressionModel):
     """Prior of a `LinearRegression`, number of records `[]`, and the bounds low, high `[q]` of (x, y).
 
     bounded (static): condition on the sums being those of records inside the bounds.
@@ -48,7 +49,6 @@ class ExactSums(LaneModel):
     high: Any
     bounded: bool = field(default=False, metadata={"static": True})
 
-    kind = "linear-regression"
     predicts_sums = False
 
     @classmethod

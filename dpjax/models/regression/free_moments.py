@@ -30,7 +30,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import PRNGKeyArray
 
-from dpjax.engine.lane_model import LaneModel, jacobian_of_lanes
+from dpjax.engine.lane_model import jacobian_of_lanes
 from dpjax.engine.model import Observed
 from dpjax.kernels.coordinates import unit_lower_lanes
 from dpjax.kernels.marginal import gaussian_marginal
@@ -38,6 +38,7 @@ from dpjax.kernels.order import pairs
 from dpjax.kernels.symmetric import cholesky, gram_lanes, inverse_cholesky, matmul_lanes, matvec_lanes, take
 from dpjax.models.hyperparameters import positive
 from dpjax.models.regression import simulation
+from dpjax.models.regression.base import RegressionModel
 from dpjax.models.regression.linear import LinearRegression
 from dpjax.privacy.sensitivity import moment_exponents
 
@@ -71,13 +72,11 @@ def _points(p: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class FreeMoments(LaneModel):
+class FreeMoments(RegressionModel):
     """Prior: that of a `LinearRegression` (every leaf may be batched), and the tilts' standard deviation `[]`."""
 
     base: LinearRegression | Any
     tilt_scale: Any
-
-    kind = "linear-regression"
 
     @classmethod
     def create(cls, base: LinearRegression, tilt_scale: float | Any = TILT_SCALE) -> FreeMoments:
@@ -114,6 +113,10 @@ class FreeMoments(LaneModel):
     @property
     def parameter_names(self) -> tuple[str, ...]:
         return self.base.parameter_names
+
+    @property
+    def infers_moments(self) -> bool:
+        return self.p <= MOST_FEATURES
 
     # ---- the law of the covariates ---------------------------------------------------------------------------
     def _law_lanes(self, tilts):

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from dpjax.engine.lane_model import LaneModel, jacobian_of_lanes
+from dpjax.engine.lane_model import jacobian_of_lanes
 from dpjax.errors import InputError
 from dpjax.kernels import nig, suffstat
 from dpjax.kernels.moments import regression_moments
@@ -27,6 +27,8 @@ from dpjax.kernels.random import gamma_from
 from dpjax.kernels.symmetric import cholesky, matvec_lanes
 from dpjax.models.hyperparameters import check_sizes, coefficients
 from dpjax.models.regression import conjugate, simulation
+from dpjax.models.regression.base import RegressionModel
+from dpjax.models.regression.laws import marginal_moments
 
 #: Laws that records can be drawn from; "moments" is any other, of which no more is known than its moments.
 LAWS = ("normal", "uniform", "moments")
@@ -34,7 +36,7 @@ LAWS = ("normal", "uniform", "moments")
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class KnownCovariates(LaneModel):
+class KnownCovariates(RegressionModel):
     """Prior of theta and sigma^2, and the moments of the covariates' law; every field but `law` is an array leaf.
 
     Fields: theta_mean `[q]` and theta_precision `[q, q]` (q = p + 1, intercept first), sigma2_shape `[]`, sigma2_scale
@@ -50,8 +52,6 @@ class KnownCovariates(LaneModel):
     eta: Any
     xi: Any
     law: str = field(default="moments", metadata={"static": True})
-
-    kind = "linear-regression"
 
     @classmethod
     def create(
@@ -207,3 +207,14 @@ class KnownCovariates(LaneModel):
 
 def _theta(model: KnownCovariates, phi):
     return jax.tree.map(lambda x: x[..., None], model)._theta_lanes(phi[..., None])
+
+
+def law_of_one_record(normal: Any) -> KnownCovariates | None:
+    """The model of the paper's Gibbs-SS-Prior: the moments of one record under the prior of a `LinearRegression`, as if
+    they were those of a known law; None where the prior has no fourth moments."""
+    if not normal.nu > normal.p + 3:
+        return None
+    eta, xi = marginal_moments(normal.x_mean, float(normal.kappa), normal.psi, float(normal.nu))
+    shared = ("theta_mean", "theta_precision", "sigma2_shape", "sigma2_scale")
+    leaves: dict[str, Any] = {name: np.asarray(getattr(normal, name)) for name in shared}
+    return KnownCovariates.create(eta, xi, **leaves)

@@ -32,6 +32,7 @@ from dpjax.kernels.order import below_diagonal
 from dpjax.kernels.symmetric import cholesky, gram_lanes, lower_inverse, matmul_lanes, matvec_lanes
 from dpjax.models.hyperparameters import check_sizes, coefficients, features, matrix, positive, vector
 from dpjax.models.regression import conjugate, simulation
+from dpjax.models.regression.known import law_of_one_record
 from dpjax.models.regression.normal_record import NormalRecord, extended, spanned_jacobian, unit_vectors
 from dpjax.models.regression.positions import regression_positions
 from dpjax.statistics.products import MOST_FEATURES
@@ -55,6 +56,8 @@ class LinearRegression(NormalRecord):
     kappa: Any
     psi: Any
     nu: Any
+
+    conjugate_regression = takes_parties = True
 
     # ---- construction --------------------------------------------------------------------------------------
     @classmethod
@@ -281,6 +284,9 @@ class LinearRegression(NormalRecord):
 
     def sample_prior(self, key: PRNGKeyArray):
         return simulation.sample_prior(self, key)
+
+    def fixed_law(self):
+        return law_of_one_record(self)
 
     # ---- conjugate update --------------------------------------------------------------------------------
     def valid_lanes(self, mean_statistic):

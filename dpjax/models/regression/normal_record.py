@@ -9,19 +9,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from dpjax.engine.lane_model import LaneModel
 from dpjax.engine.model import Observed
 from dpjax.kernels.marginal import gaussian_marginal
 from dpjax.kernels.order import pairs
 from dpjax.kernels.products import product_covariance, product_deviation, product_mean, product_pullback
 from dpjax.models.regression import simulation
+from dpjax.models.regression.base import RegressionModel
 from dpjax.statistics.regression import regression_parameters
 
 
-class NormalRecord(LaneModel):
+class NormalRecord(RegressionModel):
     """Moments, densities and simulation of a regression with normal records, p features and an intercept."""
-
-    kind = "linear-regression"
 
     @property
     def p(self) -> int:

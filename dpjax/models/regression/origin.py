@@ -19,7 +19,6 @@ import numpy as np
 from jax import random
 from jaxtyping import PRNGKeyArray
 
-from dpjax.engine.lane_model import LaneModel
 from dpjax.errors import InputError
 from dpjax.kernels.coordinates import (
     coordinates,
@@ -31,6 +30,7 @@ from dpjax.kernels.coordinates import (
 from dpjax.kernels.symmetric import cholesky, inverse_cholesky, matmul_lanes, matvec_lanes
 from dpjax.models.hyperparameters import check_sizes, coefficients, features, matrix, positive
 from dpjax.models.regression import conjugate
+from dpjax.models.regression.base import RegressionModel
 from dpjax.models.regression.positions import regression_positions
 from dpjax.models.regression.simulation import inverse_wishart_factor
 from dpjax.statistics.products import MOST_FEATURES_THROUGH_ORIGIN
@@ -39,7 +39,7 @@ from dpjax.statistics.regression import origin_parameters
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class OriginRegression(LaneModel):
+class OriginRegression(RegressionModel):
     """Prior of the regression; every array field is a leaf, so problems of one call may have different priors.
 
     Fields: theta_mean `[p]` and theta_precision `[p, p]`, sigma2_shape `[]`, sigma2_scale `[]`, psi `[p, p]`, nu `[]`;
@@ -54,7 +54,7 @@ class OriginRegression(LaneModel):
     nu: Any
     independent: bool = field(default=False, metadata={"static": True})
 
-    kind = "linear-regression"
+    takes_parties = needs_parties = True
 
     @classmethod
     def create(

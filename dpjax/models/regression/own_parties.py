@@ -10,6 +10,7 @@ latent variables as in `PartySums`).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +19,8 @@ from jaxtyping import PRNGKeyArray
 from dpjax.models.regression.parties import PartySums
 from dpjax.models.regression.party_conjugate import moments_lanes, pooled_lanes, valid_lanes
 
+#: Steps per trajectory: more coordinates than of parties alike, fewer of them pinned alike.
+LEAPFROGS = 12
 #: Keys of the parties' rare retries of gamma draws are folded from here on.
 PARTY_KEYS = 0xFFFE0000
 
@@ -31,6 +34,10 @@ class OwnPartySums(PartySums):
     and that of a party's features the one at the centre of theta and sigma^2: where the two are independent, as in all
     conjugate priors here, these are the prior itself.
     """
+
+    @property
+    def hmc_settings(self) -> dict[str, Any]:
+        return {"leapfrogs": LEAPFROGS}
 
     # ---- sizes and names -----------------------------------------------------------------------------------
     @property

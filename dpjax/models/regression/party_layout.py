@@ -15,10 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Shaped
 
-from dpjax.engine.lane_model import LaneModel
 from dpjax.engine.model import Observed
 from dpjax.errors import InputError
 from dpjax.kernels.batching import repeat_lanes, split_lanes
+from dpjax.models.regression.base import RegressionModel
 from dpjax.models.regression.linear import LinearRegression
 from dpjax.models.regression.origin import OriginRegression
 
@@ -33,7 +33,7 @@ class PartyFacts(NamedTuple):
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class PartyLayout(LaneModel):
+class PartyLayout(RegressionModel):
     """Prior `base` of the regression of J = `parties` (static) data holders.
 
     reports (static): the parameters that a method reports; None: all of `base`.
@@ -45,7 +45,6 @@ class PartyLayout(LaneModel):
     reports: tuple[str, ...] | None = field(default=None, metadata={"static": True})
     facts: Any = None
 
-    kind = "linear-regression"
     predicts_sums = False
     #: Precision goes by the sums in noise scales (`MOST_FLOAT32`), not by the number of records.
     float64_above = float("inf")

@@ -50,6 +50,9 @@ MEAN_SD, SD_SCALE = 0.75, 0.6
 EXPLAINED_EDGE = 0.02
 #: 1 - R^2 under which it does, and the share of sd_scale under which the density of a deviation does.
 RESIDUAL_EDGE, SD_LEVEL = 0.005, 0.01
+#: Settings of few features: with much noise scales are open over decades, and shorter trajectories leave one release
+#: in a hundred with a tenth of the usual effective draws.
+FEW_FEATURES: dict[str, Any] = {"leapfrogs": 6, "target": 0.78}
 #: Smallest cosine of an angle that is divided by.
 _SMALLEST = 1e-6
 
@@ -75,6 +78,12 @@ class WeakRegression(NormalRecord):
     correlation: Any
     explained: Any
     residual: Any
+
+    usual_prior = False
+
+    @property
+    def hmc_settings(self) -> dict[str, Any]:
+        return FEW_FEATURES if self.dim <= 9 else {}
 
     @classmethod
     def create(
