@@ -23,7 +23,7 @@ from dpjax.inference.prior_predictive import sample_prior_report
 from dpjax.inference.run_method import check_seed, run_method
 from dpjax.kernels.order import origin_places
 from dpjax.mechanisms import GAUSSIAN
-from dpjax.mechanisms.matrix import InverseWishart, Wishart
+from dpjax.mechanisms.matrix import InverseWishart, MatrixMechanism, Wishart
 from dpjax.models import MatrixSums, OriginRegression, model_for
 from dpjax.models.regression.problems import party_problems
 from dpjax.models.regression.wishart import MatrixFacts
@@ -72,8 +72,7 @@ def matrix_problems(
     if not (np.isfinite(n).all() and (n >= 1).all()):
         raise InputError("records must be finite and at least 1 in every problem")
     unit = float(mechanism.bound) ** 2
-    inverse = isinstance(mechanism, InverseWishart)
-    dof, ridge = float(mechanism.dof), float(mechanism.ridge) / unit if isinstance(mechanism, InverseWishart) else 0.0
+    inverse, dof, ridge = mechanism.inverse, float(mechanism.dof), float(mechanism.ridge) / unit
     if inverse and not (np.linalg.eigvalsh(matrix)[:, 0] > 0).all():
         raise InputError("released must be positive definite: a draw from an inverse Wishart law is")
     matrix = matrix / unit
@@ -98,14 +97,14 @@ def _check_mechanism(mechanism: Any) -> None:
     Raises:
         InputError: the first of them.
     """
-    if not isinstance(mechanism, Wishart | InverseWishart):
+    if not isinstance(mechanism, MatrixMechanism):
         raise InputError(f"mechanism must be a Wishart or an InverseWishart; got {type(mechanism).__name__}")
     words = f"of the {mechanism.kind} mechanism must be a finite number > 0"
-    for name in ("bound", "dof", "ridge") if isinstance(mechanism, InverseWishart) else ("bound", "dof"):
+    for name in mechanism.numbers:
         value = getattr(mechanism, name)
         if not check_number(value, f"{name} {words}") > 0:
             raise InputError(f"{name} {words}, got {shown(value)}")
-    least, inverse = mechanism.dim + 1, isinstance(mechanism, InverseWishart)
+    least, inverse = mechanism.dim + 1, mechanism.inverse
     if mechanism.dof < least or (inverse and mechanism.dof == least):  # an inverse Wishart law has a mean only above
         words = "above" if inverse else "at least"
         raise InputError(f"dof of the {mechanism.kind} must be {words} p + 2 = {least}; got {shown(mechanism.dof)}")

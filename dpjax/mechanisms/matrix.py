@@ -35,17 +35,24 @@ from dpjax.privacy import wishart as privacy
 from dpjax.privacy.clipping import _records
 from dpjax.privacy.row_norms import ADJACENCIES
 
-__all__ = ["MATRIX_MECHANISMS", "InverseWishart", "Wishart", "gram_matrix", "theta_plug_in"]
+__all__ = ["MATRIX_MECHANISMS", "InverseWishart", "MatrixMechanism", "Wishart", "gram_matrix", "theta_plug_in"]
 
 _DOMAIN = "Gram matrices [p + 1, p + 1] of whole rows (x, y) with norm at most B"
 _METRIC = "number of rows added, removed or replaced"
 _MEASURE = "approximate differential privacy (epsilon, delta)"
 
 
-class _Private:
-    """What a mechanism promises, from the deltas of its two neighbourhoods."""
+class MatrixMechanism:
+    """Base class: what such a mechanism promises, from the deltas of its two neighbourhoods."""
 
+    kind: ClassVar[str]
     adjacency: str
+    dim: int
+    dof: Any
+    ridge: Any  # added to the diagonal of G before the noise
+    numbers: ClassVar[tuple[str, ...]]  # names of those above 0
+    #: Whether an inverse Wishart matrix is released, in place of G and a Wishart matrix.
+    inverse: ClassVar[bool] = False
 
     def _deltas(self) -> tuple[privacy.Delta, privacy.Delta]:
         raise NotImplementedError
@@ -71,7 +78,7 @@ class _Private:
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class Wishart(_Private):
+class Wishart(MatrixMechanism):
     """M = G + Wishart(B^2 I, k).
 
     Args:
@@ -87,6 +94,8 @@ class Wishart(_Private):
     adjacency: str = field(metadata={"static": True})
 
     kind: ClassVar[str] = "wishart"
+    numbers: ClassVar[tuple[str, ...]] = ("bound", "dof")
+    ridge = 0.0
     statement: ClassVar[PrivacyStatement] = PrivacyStatement(
         input_domain=_DOMAIN,
         input_metric=_METRIC,
@@ -163,7 +172,7 @@ class Wishart(_Private):
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class InverseWishart(_Private):
+class InverseWishart(MatrixMechanism):
     """M ~ InvWishart(G + psi I, nu).
 
     Args:
@@ -181,6 +190,8 @@ class InverseWishart(_Private):
     adjacency: str = field(metadata={"static": True})
 
     kind: ClassVar[str] = "inverse-wishart"
+    numbers: ClassVar[tuple[str, ...]] = ("bound", "dof", "ridge")
+    inverse: ClassVar[bool] = True
     statement: ClassVar[PrivacyStatement] = PrivacyStatement(
         input_domain=_DOMAIN,
         input_metric=_METRIC,

@@ -9,9 +9,11 @@ from typing import Any
 from dpjax.engine.model import Model
 from dpjax.errors import InputError
 from dpjax.models.families.making import family_model_for, multinomial_model
+from dpjax.models.families.prior_units import family_words
 from dpjax.models.given import PriorGiven, given_prior
-from dpjax.models.prior_units import translated
+from dpjax.models.prior_units import Words, translated
 from dpjax.models.regression.making import regression_model
+from dpjax.models.regression.prior_units import regression_words
 from dpjax.statistics.base import Statistic
 from dpjax.statistics.family import FamilyStatistic
 from dpjax.statistics.multinomial import MultinomialStatistic
@@ -28,17 +30,19 @@ class ModelGroup:
     Attributes:
         statistic: class of the statistics whose models it makes.
         make: statistic, prior as a mapping (None for the default), one of `PURPOSES` -> model.
+        words: other words for its priors (`dpjax.models.prior_units`); None: hyperparameters by name and no others.
     """
 
     statistic: type[Statistic]
     make: Callable[[Any, Any, str], Model]
+    words: Words | None = None
 
 
 #: `register` adds to it.
 GROUPS: list[ModelGroup] = [
-    ModelGroup(ProductStatistic, regression_model),
+    ModelGroup(ProductStatistic, regression_model, regression_words),
     ModelGroup(MultinomialStatistic, multinomial_model),
-    ModelGroup(FamilyStatistic, family_model_for),
+    ModelGroup(FamilyStatistic, family_model_for, family_words),
 ]
 
 
@@ -71,9 +75,8 @@ def model_for(statistic: Any, prior: PriorGiven | Any = None, default: str = "fi
     """
     if default not in PURPOSES:
         raise InputError(f"default must be one of {', '.join(PURPOSES)}; got {default!r}")
-    if prior is not None:
-        prior = translated(statistic, given_prior(prior))
     for group in GROUPS:
         if isinstance(statistic, group.statistic):
-            return group.make(statistic, prior, default)
+            given = None if prior is None else translated(statistic, given_prior(prior), group.words)
+            return group.make(statistic, given, default)
     raise InputError(f"there is no model of a {type(statistic).__name__}: dpjax.models.register makes one known")

@@ -1,5 +1,5 @@
-"""The exact law of the sums of products of normal records, as a regression has them: draws of it by a generator that the
-caller gives. For replicated releases; what is drawn here protects nobody.
+"""The exact law of the sums of products of normal records, as a regression has them: draws of it by a generator of the
+caller, for replicated releases. What is drawn here protects nobody.
 """
 
 from __future__ import annotations
