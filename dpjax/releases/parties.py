@@ -17,7 +17,6 @@ from jaxtyping import Float64
 
 from dpjax.errors import InputError
 from dpjax.releases.release import Release
-from dpjax.statistics.base import Statistic
 from dpjax.statistics.products import ProductStatistic
 
 #: What parties may share: the law of all records; or theta and sigma2, each with a law of the features of its own.
@@ -151,8 +150,8 @@ def _refuse_repeated(releases: Sequence[Release]) -> None:
 
 
 def _regression(release: Release, number: int) -> ProductStatistic:
-    statistic: Statistic = release.statistic
-    if not isinstance(statistic, ProductStatistic):
+    statistic: Any = release.statistic
+    if not statistic.has_features:
         raise InputError(f"several releases must be of a linear-regression; party {number} released {release.kind}")
     return statistic
 

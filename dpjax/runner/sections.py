@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from dpjax.calibration.design import StudyDesign
 
 
+#: The model of a study that names none.
+USUAL_MODEL = ProductStatistic.kind
+
+
 class _Strict(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     """Unknown keys are refused: a misspelt key must not pass for its default."""
 
@@ -81,7 +85,7 @@ class CalibrationSection(StudyOptions, frozen=True, kw_only=True, forbid_unknown
 
     records: int | list[int]
     epsilon: float | list[float]
-    model: str = ProductStatistic.kind
+    model: str = USUAL_MODEL
     bounds: tuple[float, float] | None = None
     options: dict[str, Any] = msgspec.field(default_factory=dict)
     prior: str | dict[str, Any] | None = None
@@ -103,7 +107,7 @@ class CalibrationSection(StudyOptions, frozen=True, kw_only=True, forbid_unknown
         given |= {name: in_folder(given[name], base) for name in ("prior", "truth")}
         if self.like is None:
             return study_design(**given)
-        if self.model == ProductStatistic.kind:
+        if self.model == USUAL_MODEL:
             given["model"] = None  # left out
         like = read_like(base / self.like, self.cells[0][1])
         return study_design(**given, like=like, method=self.methods[0] if self.methods else None)

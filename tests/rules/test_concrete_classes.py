@@ -29,14 +29,7 @@ ROOTS = (Model, Statistic, Family, Prior, Mechanism, MatrixMechanism)
 #: Classes that are there for others to derive from, beside the roots.
 BASES = frozenset({"MonomialStatistic", "PriorModel", "SummedFamily"})
 #: Questions that are left, as "file: source".
-KNOWN: frozenset[str] = frozenset(
-    {
-        "models/regression/problems.py: isinstance(statistic, OriginStatistic)",
-        "models/regression/problems.py: isinstance(statistic, ProductStatistic)",
-        "releases/parties.py: isinstance(statistic, ProductStatistic)",
-        "runner/sections.py: self.model == ProductStatistic.kind",  # whether it was left out
-    }
-)
+KNOWN: frozenset[str] = frozenset()
 
 
 def find_concrete() -> dict[str, str]:

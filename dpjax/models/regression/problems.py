@@ -22,8 +22,6 @@ from dpjax.models import (
 from dpjax.models.regression.party_layout import party_facts
 from dpjax.models.regression.views import MOMENTS
 from dpjax.statistics.base import Statistic
-from dpjax.statistics.origin import OriginStatistic
-from dpjax.statistics.products import ProductStatistic
 
 
 def make_problems(
@@ -49,7 +47,7 @@ def make_problems(
     """
     if isinstance(model, OriginRegression):
         return _origin_problems(z, n, scale, model, mechanism, statistic, exact, untruncated)
-    limits = statistic.box if isinstance(statistic, ProductStatistic) else None
+    limits: Any = getattr(statistic, "box", None) if statistic is not None and statistic.has_features else None
     box = None if limits is None else np.asarray(limits, np.float64)
     z = np.asarray(z, np.float64)
     scale = np.broadcast_to(np.asarray(scale, np.float64), z.shape)
@@ -68,7 +66,7 @@ def make_problems(
 
 def _origin_problems(z, n, scale, model, mechanism, statistic, exact, untruncated) -> Problems:
     """A release without an intercept: one party."""
-    squares = not isinstance(statistic, OriginStatistic) or statistic.squares
+    squares = statistic is None or statistic.squares
     extend = lambda x: None if x is None else np.asarray(x, np.float64)[:, None]
     z = np.asarray(z, np.float64)
     scale = np.broadcast_to(np.asarray(scale, np.float64), z.shape)
