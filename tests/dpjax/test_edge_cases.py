@@ -140,6 +140,7 @@ def test_units_are_the_users(seeded, x_unit, y_unit):
         assert other[name]["prior_sd"] / unit == pytest.approx(plain[name]["prior_sd"], rel=0.01), name
 
 
+@pytest.mark.slow
 def test_values_far_from_zero(seeded):
     """A year, or a time stamp: the intercept is far away, the line is where the records are."""
     table, shift = columns(), 1e9

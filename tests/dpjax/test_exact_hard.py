@@ -177,6 +177,7 @@ def test_more_nodes_change_nothing(monkeypatch):
     assert abs(made.sd[0] / finer.sd[0] - 1) < 1e-4
 
 
+@pytest.mark.slow
 def test_what_cannot_be_resolved_is_marked(monkeypatch):
     kind, z, n, scale, prior, bounds, rule, _, _, _ = OTHERS[0]
     problems = problems_of(kind, z, n, scale, prior, bounds, rule)

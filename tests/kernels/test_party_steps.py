@@ -84,6 +84,7 @@ def test_density_of_released_gram(laplace):
     assert abs(float(ours[0] - ours[1]) - (exact[0] - exact[1])) < 1e-10
 
 
+@pytest.mark.slow
 def test_ratio_of_the_move():
     """W(S; Sigma_x, n) and the proposal of D3 and D4, by scipy."""
     gram, sigma, n, alpha = definite(3, 1), definite(3, 2), 9.0, 11.0

@@ -80,6 +80,7 @@ def test_one_lane_equals_many(size):
         np.testing.assert_allclose(one, many[1], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_derivatives_of_both_modes(x64):
     a, r = problem(4, jnp.float64)
     f = lambda x: symmetric.sweep(x, r[0])[0]

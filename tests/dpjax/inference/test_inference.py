@@ -45,6 +45,7 @@ def test_fit_gives_a_posterior_wider_than_the_naive_one(posterior):
     assert row["rhat"] < 1.02 and row["ess_bulk"] > 400 and row["sd"] < row["prior_sd"]
 
 
+@pytest.mark.slow
 def test_tiny_epsilon_gives_back_the_prior():
     tiny = dpjax.fit(_release(noise_scale=16 / 3 / 1e-3, records=10, privacy=None), seed=1)
     spread = lambda draws: np.subtract(*np.quantile(draws.reshape(-1, 5), [0.75, 0.25], axis=0))

@@ -102,6 +102,7 @@ def test_summary_is_that_of_each(many):
     assert summary["converged"] == [True] * 3 and summary["seconds"] > 0
 
 
+@pytest.mark.slow
 def test_prediction_in_the_users_units(many):
     at = many.predict_at(2.0, seed=1)
     theta = many.user_draws.reshape(3, -1, 5)

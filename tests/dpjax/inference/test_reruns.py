@@ -97,6 +97,7 @@ def test_rhat_of_reruns_is_arviz_on_the_chains_as_they_ran(fitted):
     assert fitted.run.diagnostics.draws[:, 0].tolist() == [480, 120, 480, 120]
 
 
+@pytest.mark.slow
 def test_problems_that_are_not_run_again_keep_their_chains(fitted):
     for problem in (1, 3):
         posterior = fitted[problem]

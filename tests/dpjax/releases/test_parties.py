@@ -260,6 +260,7 @@ def test_the_units_of_a_release_do_not_matter():
     agree(fit([narrow, second, last]), fit([wider, second, last], seed=1))
 
 
+@pytest.mark.slow
 def test_the_targets_squares_are_what_tells_the_residual_variance(fitted):
     without = fit(three(squares=(False, False, False)))
     width = lambda p: np.diff([p.summary()["parameters"]["sigma2"][q] for q in ("q05", "q95")])[0]

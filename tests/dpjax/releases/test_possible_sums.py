@@ -14,7 +14,7 @@ from scipy.stats import dlaplace, laplace, norm
 import dpjax
 from dpjax.cli.app import main
 from dpjax.errors import ConvergenceWarning, InputError
-from dpjax.inference import fit as inference
+from dpjax.inference import released
 from dpjax.releases import possible_sums
 from dpjax.releases.moment_conditions import of_statistic
 from dpjax.releases.possible_sums import doubts_about_sums, misfit
@@ -275,5 +275,5 @@ def test_check_refuses_what_fit_refuses(tmp_path, capsys):
 def test_a_party_is_named():
     statistic = regression(intercept=False)
     good, bad = made(statistic, [30, 5, 20]), made(statistic, [-80, 5, 20])
-    (text,) = inference._of_parties([good, bad], statistic)["doubts"]
+    (text,) = released.stated([good, bad], statistic)["doubts"]
     assert text.startswith("party 2: no table of 100 records")
