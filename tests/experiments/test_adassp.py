@@ -76,6 +76,7 @@ def test_published_constants_against_the_transcription(x64, epsilon):
     np.testing.assert_allclose(found.ridge, ridge, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_both_ends_of_the_ridge(x64):
     gram, cross = (jnp.asarray(a) for a in parties())
     none = simulate_adassp(jax.random.key(0), gram, cross, adassp_noise(D, 1, 1, 60.0, 1e-5, parties=J))

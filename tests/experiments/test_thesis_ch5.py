@@ -55,6 +55,7 @@ def test_local_sensitivity_by_hand(modules):
     assert data.local_sensitivity(x, y, 0.25) == pytest.approx(0.6 + 0.15 / 6 - 0.5)
 
 
+@pytest.mark.slow
 def test_output_perturbation_has_its_scale(modules, config_text, tmp_path):
     path = tmp_path / "config.toml"
     path.write_text(config_text)

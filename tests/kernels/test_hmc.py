@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from oracles.checks import assert_means
 
 from dpjax.kernels.hmc import leapfrog_lanes
@@ -26,6 +27,7 @@ def start(lanes, dim=3, seed=1):
     return jnp.asarray(rng.normal(size=(dim, lanes))), jnp.asarray(rng.normal(size=(dim, lanes)))
 
 
+@pytest.mark.slow
 def test_reversible(x64):
     """Running back from the end with the opposite momentum returns to the start, step by step."""
     x, u = start(4)
@@ -60,6 +62,7 @@ def test_ends_and_not_finite(x64):
     assert np.all(np.asarray(wild.log_ratio) == -np.inf)
 
 
+@pytest.mark.slow
 def test_metropolis_step_keeps_a_skewed_law():
     """Log of gamma(2): mean digamma(2) = 1 - Euler's constant, E exp = 2."""
     chains = 2048

@@ -110,6 +110,7 @@ def test_normal_covariates_two_ways(p, x64):
         np.testing.assert_allclose(general[1], joint[1], atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("p", [1, 2, 3, 4, 5])
 def test_simulated_records(p, x64):
     mean, factor, theta, sigma2 = random_model(p, 7)

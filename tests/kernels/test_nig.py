@@ -76,6 +76,7 @@ def test_float32_at_a_billion_records():
         assert abs(float(post.scale) / exact[3] - 1) < 0.5 * np.sqrt(2 / n)
 
 
+@pytest.mark.slow
 def test_scale_never_falls_for_a_consistent_statistic_and_shows_an_inconsistent_one():
     # exact fits: y'y explained to the last digit, so that rounding decides the sign
     rng = np.random.default_rng(1)

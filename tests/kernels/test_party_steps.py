@@ -109,6 +109,7 @@ def test_ratio_of_the_joint_move():
     assert abs(float(ours) - exact) < 1e-9
 
 
+@pytest.mark.slow
 def test_sums_under_the_normal_approximation():
     """The conditional law of one party's sums given their release, y'y not released, by Gaussian algebra."""
     p, n, theta, sigma2, cov = 2, 50.0, np.array([0.5, -1.0]), 0.3, definite(2, 3)

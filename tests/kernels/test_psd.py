@@ -77,6 +77,7 @@ def test_clip_returns_a_definite_matrix_bit_for_bit(size):
     assert np.array_equal(f(both, jnp.float32(1e-3))[: len(a)], a)
 
 
+@pytest.mark.slow
 def test_clip_of_a_borderline_matrix_does_not_depend_on_its_neighbours():
     """Smallest eigenvalue equal to the floor up to rounding: both branches must decide alike."""
     rng = np.random.default_rng(2)

@@ -29,6 +29,7 @@ def test_gamma_law(function, shape):
     assert_law(jax.jit(function)(jax.random.key(11), full(shape)), stats.gamma(shape).cdf)
 
 
+@pytest.mark.slow
 def test_gamma_small_shape_is_right_down_to_underflow():
     x = np.asarray(draws.gamma(jax.random.key(5), full(0.05)), np.float64)
     below = stats.gamma(0.05).cdf(1e-30)

@@ -51,6 +51,7 @@ def test_law(rank, form):
     np.testing.assert_allclose(draws + noise, np.broadcast_to(z, draws.shape), atol=2e-5)
 
 
+@pytest.mark.slow
 def test_multinomial_counts_keep_their_sum():
     n, p = 60.0, np.array([0.2, 0.5, 0.3])
     s = n * (np.diag(p) - np.outer(p, p))
@@ -63,6 +64,7 @@ def test_multinomial_counts_keep_their_sum():
     assert_means(chains(np.einsum("ni,nj->nij", deviation, deviation)), spread, floor=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size_of_noise", [1e-10, 1e10])
 def test_float32_when_noise_and_statistic_differ_by_far(size_of_noise):
     mean, factor, v, z = problem(3, 3)

@@ -102,6 +102,7 @@ def test_trial_i_does_not_depend_on_the_number_of_trials():
     np.testing.assert_allclose(few.problems.z, many.problems.z[:3], rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_defaults_of_a_study():
     assert study_design().sensitivity == pytest.approx(16 / 3)
     assert study_design(features=2).sensitivity == pytest.approx(9.375)

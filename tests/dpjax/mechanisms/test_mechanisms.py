@@ -221,6 +221,7 @@ def test_density_and_its_slope(kind):
     np.testing.assert_allclose(whole, exact - np.log(2), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_laplace_is_the_stated_scale_mixture():
     """Variances drawn given noise leave the noise's law as it is: e' ~ N(0, w), w | e, has the law of e."""
     count = 40_000

@@ -83,6 +83,7 @@ def test_precisions_are_those_of_the_prior():
     np.testing.assert_array_equal(own[f:, f:], np.eye(model.latent_dim))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("base", [pytest.param(PLANE, marks=pytest.mark.slow), ORIGIN], ids=["intercept", "origin"])
 def test_with_one_party_it_is_the_shared_model(base):
     """The same density at the same parameters and latent variables, up to a constant."""

@@ -235,6 +235,7 @@ def test_all_sign_patterns_on_a_grid(d, points, intercept):
     assert best >= value * (1 - 0.02)
 
 
+@pytest.mark.slow
 def test_safe_bounds_beyond():
     # no closed form: six variables of different bounds, in L2; still below what was stated before, and above a search
     exponents, bounds = regression_exponents(5), [(-1, 0.5), (-0.3, 1), UNIT, (-1, 0.9), (-0.5, 1), (-0.8, 1)]

@@ -68,6 +68,7 @@ def test_discrete_noise_has_its_law():
     assert stats.chisquare([seen[j] for j in range(-9, 10)], expected * n).pvalue > 1e-6
 
 
+@pytest.mark.slow
 def test_gaussian_noise_has_its_law():
     n = 40_000
     noised, sigma, spent = add_gaussian_noise(np.full(n, 3.0), 2.0, 0.7, 1e-5)

@@ -61,7 +61,8 @@ def test_every_sampler_is_listed():
     assert set(CASES) == set(SAMPLERS)
 
 
-@pytest.mark.parametrize("name", [n if n == "conjugate" else pytest.param(n, marks=pytest.mark.slow) for n in SAMPLERS])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SAMPLERS)
 def test_protocol_and_the_draws_of_the_engine(name):
     sampler, problems, *_ = ready(name)
     with jax.enable_x64(bool(getattr(sampler, "float64", False))):
