@@ -146,7 +146,7 @@ def checked_imputed(imputed: Mapping[str, Any] | None, statistic: Any) -> dict[s
     if not imputed:
         return None
     bounds = statistic.column_bounds or {}
-    norms = getattr(statistic, "norms", None)
+    norms = statistic.norms
     found: dict[str, Any] = {}
     for name, value in imputed.items():
         if name not in statistic.variables:

@@ -69,7 +69,7 @@ class Released:
         return posterior
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ReleasedByParties(Released):
     """Releases of at least two data holders.
 
@@ -79,8 +79,8 @@ class ReleasedByParties(Released):
         agreed: whether the parties agree (`compared`).
     """
 
-    gathered: Parties | Any = None
-    own: bool = False
+    gathered: Parties
+    own: bool
     agreed: Agreement | None = None
 
     conjugate = True

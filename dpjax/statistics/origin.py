@@ -17,7 +17,7 @@ from dpjax.privacy.clipping import average_rows, clip_rows
 from dpjax.privacy.rational import Exponents
 from dpjax.privacy.row_norms import averaged_l2_sensitivity, l1_sensitivity, l2_sensitivity
 from dpjax.privacy.sensitivity import regression_exponents, rounding_allowance
-from dpjax.statistics.base import ADJACENCIES, NORMS, check_scaling
+from dpjax.statistics.base import ADJACENCIES, NORMS
 from dpjax.statistics.products import ProductStatistic
 from dpjax.statistics.regression import origin_parameters
 
@@ -62,7 +62,6 @@ class OriginStatistic(ProductStatistic):
         elif self.bounds is not None and not (isinstance(self.bounds, Mapping) and len(self.bounds) == 0):
             raise InputError("norms and bounds exclude each other: give one of them")
         self._check_variables()
-        check_scaling(self.scaling)
         if self.norms is None:
             self._check_bounds()
             return

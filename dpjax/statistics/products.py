@@ -13,7 +13,7 @@ from jaxtyping import Float64, Int64
 from dpjax._base.checks import Bounds, check_bounds, check_name
 from dpjax._base.signatures import no_field_check
 from dpjax.errors import InputError, located
-from dpjax.statistics.base import MonomialStatistic, split_name
+from dpjax.statistics.base import MonomialStatistic, check_scaling, split_name
 from dpjax.statistics.product_sums import draw_product_sums
 
 #: Features that can be fitted: beyond, the D x D matrices of a step are hopeless; nothing above 9 has been measured.
@@ -62,6 +62,7 @@ class ProductStatistic(MonomialStatistic):
         for name in self.features:
             if self.features.count(name) > 1:
                 raise InputError(f"feature {name!r} is named more than once")
+        check_scaling(self.scaling)
 
     def _check_bounds(self) -> None:
         if self.bounds is not None or self.scaling is not None:
@@ -136,8 +137,7 @@ class ProductStatistic(MonomialStatistic):
 
     @property
     def default_prior_fits(self) -> bool:
-        """It is made for variables scaled to [-1, 1]."""
-        return self.scaling is not None
+        return self.conjugate_prior_fits
 
     @property
     def conjugate_prior_fits(self) -> bool:

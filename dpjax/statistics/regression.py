@@ -16,7 +16,7 @@ from dpjax.errors import InputError
 from dpjax.kernels.order import index_pairs
 from dpjax.privacy.rational import Exponents
 from dpjax.privacy.sensitivity import of_both, regression_exponents
-from dpjax.statistics.base import UNIT, Statistic, check_scaling, to_unit
+from dpjax.statistics.base import UNIT, Statistic, to_unit
 from dpjax.statistics.feature_moments import FeatureMoments
 from dpjax.statistics.products import ProductStatistic
 
@@ -47,7 +47,6 @@ class RegressionStatistic(ProductStatistic):
 
     def __post_init__(self) -> None:
         self._check_variables()
-        check_scaling(self.scaling)
         if not isinstance(self.moments, bool):
             raise InputError(f"moments must be True or False, got {shown(self.moments)}")
         self._check_bounds()
@@ -143,7 +142,7 @@ class RegressionStatistic(ProductStatistic):
     @property
     def default_prior_fits(self) -> bool:
         """It is stated over the bounds; with moments it is made for variables scaled to [-1, 1]."""
-        return self.scaling is not None or (self.bounds is not None and not self.moments)
+        return super().default_prior_fits or (self.bounds is not None and not self.moments)
 
     def common(self, others: Iterable[RegressionStatistic]) -> RegressionStatistic:
         if self.scaling is None:

@@ -12,7 +12,7 @@ from dpjax.diagnostics.ranks import diagnose
 from dpjax.errors import InputError
 from dpjax.inference.posterior import Posterior
 from dpjax.inference.posterior_file import load_posterior, unpack
-from dpjax.inference.posterior_state import pack
+from dpjax.inference.posterior_state import pack, restored
 from dpjax.inference.replicates import replicate
 from dpjax.releases.guarantee import Privacy
 from dpjax.releases.release import Release
@@ -288,3 +288,12 @@ def test_files_of_the_version_before_give_what_they_hold(kind, tmp_path):
     assert type(back.statistic) is type(statistic) and back.statistic.block() == statistic.block()
     assert back.prior_draws is None and "earlier version" in back.table() and "no digest" in back.table()
     np.testing.assert_allclose(back.diagnostics.ess_bulk, one.diagnostics.ess_bulk, rtol=1e-3)
+
+
+def test_a_field_that_a_class_no_longer_has():
+    """Files of before hold statistics by their fields, among them the moments = False of a line through the origin."""
+    fields = {"features": {"$tuple": ["x"]}, "target": "y", "squares": False}
+    restore = lambda **more: restored({"$class": ["dpjax", "OriginStatistic", fields | more]})
+    assert restore(moments=False) == restore()
+    with pytest.raises(TypeError, match="moments"):
+        restore(moments=True)
